@@ -1,0 +1,32 @@
+//! Collectives over device memory: the fallback strategies are made of them.
+
+use thiserror::Error;
+
+use crate::device::{DeviceBuffer, DeviceError, Stream};
+
+/// A sum-all-reduce of bytes over the ranks of a group.
+pub trait Collective: Send + Sync {
+    /// Its name, for reports: `mpi`, `in-process`, `nccl`.
+    fn name(&self) -> &'static str;
+
+    /// Queues, on `stream`, the byte-wise wrapping sum of every rank's `buffer`, in place. All ranks queue the
+    /// same sizes in the same order.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    fn all_reduce_sum(&self, stream: &dyn Stream, buffer: &DeviceBuffer) -> Result<(), CollectiveError>;
+}
+
+/// Why a collective failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CollectiveError {
+    /// The stream refused the work.
+    #[error("all-reduce of {bytes} bytes: {source}")]
+    Stream {
+        /// Size of the buffer.
+        bytes: u64,
+        /// The stream's error.
+        source: DeviceError,
+    },
+}

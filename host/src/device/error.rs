@@ -1,0 +1,77 @@
+//! Errors of devices.
+
+use thiserror::Error;
+
+/// Why a device call failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No memory of that size.
+    #[error("{device}: cannot allocate {bytes} bytes: use fewer pages, layers or ranks")]
+    OutOfMemory {
+        /// The device.
+        device: &'static str,
+        /// The refused size.
+        bytes: u64,
+    },
+    /// The stream's worker could not be started.
+    #[error("{device}: cannot start a stream (os error {code})")]
+    NoStream {
+        /// The device.
+        device: &'static str,
+        /// The system's code.
+        code: i32,
+    },
+    /// A range outside a buffer.
+    #[error("{call}: bytes {start}..{end} are outside a buffer of {buffer_bytes} bytes")]
+    OutOfBounds {
+        /// The call.
+        call: &'static str,
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+        /// The buffer's size.
+        buffer_bytes: u64,
+    },
+    /// The deadline passed before the device was done.
+    #[error("{call}: not done after {waited_ms} ms; running: {running}. Raise the timeout, or see what it waits for")]
+    Deadline {
+        /// The waiting call.
+        call: &'static str,
+        /// How long it waited, in milliseconds.
+        waited_ms: u64,
+        /// What the stream was running.
+        running: &'static str,
+    },
+    /// A host call queued on a stream failed.
+    #[error("stream: {call} failed with code {code} on rank {rank}")]
+    HostCall {
+        /// What ran.
+        call: &'static str,
+        /// Its own code.
+        code: i64,
+        /// On which rank.
+        rank: u32,
+    },
+    /// A collective queued on a stream ran into its deadline.
+    #[error("stream: {call} on rank {rank} waited {waited_ms} ms for ranks {missing}")]
+    CollectiveTimeout {
+        /// What ran.
+        call: &'static str,
+        /// On which rank.
+        rank: u32,
+        /// How long, in milliseconds.
+        waited_ms: u64,
+        /// Who was missing.
+        missing: crate::units::RankSet,
+    },
+    /// Work on a stream panicked; the stream does nothing more.
+    #[error("stream: {call} panicked: {message}")]
+    Panicked {
+        /// What ran.
+        call: &'static str,
+        /// The panic's message.
+        message: String,
+    },
+}

@@ -1,0 +1,9 @@
+//! Pages: how they are laid out, who owns them, who computes them. Pure.
+
+pub mod geometry;
+pub mod ownership;
+pub mod split;
+
+pub use geometry::{BufferKind, BufferSpec, GeometryError, RowPart};
+pub use ownership::Ownership;
+pub use split::ZigzagSplit;

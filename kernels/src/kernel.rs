@@ -1,0 +1,59 @@
+//! A kernel with its parameters, as a value.
+
+use crate::abi::{
+    BarrierParams, FillIndexKParams, FillPagesParams, FillRowsParams, GatherParams, ZeroParams,
+};
+use crate::{barrier, fill_index_k, fill_pages, fill_rows, gather, zero};
+
+/// What a stream runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Kernel {
+    /// The symmetric counting barrier.
+    Barrier(BarrierParams),
+    /// The slot-dense gather.
+    Gather(GatherParams),
+    /// The row scatter.
+    FillRows(FillRowsParams),
+    /// The page scatter.
+    FillPages(FillPagesParams),
+    /// The index-K quantising fill.
+    FillIndexK(FillIndexKParams),
+    /// Zeroing of ranges.
+    Zero(ZeroParams),
+}
+
+impl Kernel {
+    /// Its name, as the entry point and reports have it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Barrier(_) => "barrier",
+            Self::Gather(_) => "gather",
+            Self::FillRows(_) => "fill_rows",
+            Self::FillPages(_) => "fill_pages",
+            Self::FillIndexK(_) => "fill_index_k",
+            Self::Zero(_) => "zero",
+        }
+    }
+
+    /// Runs the body on this processor.
+    ///
+    /// # Safety
+    /// The addresses in the parameters are valid as their struct documents, and the accesses ordered against
+    /// those of other ranks by the barrier.
+    pub unsafe fn run(&self) {
+        match self {
+            // SAFETY: the caller's promise, for this kernel's parameters; so in every arm.
+            Self::Barrier(params) => unsafe { barrier::barrier(params) },
+            // SAFETY: as above.
+            Self::Gather(params) => unsafe { gather::gather(params) },
+            // SAFETY: as above.
+            Self::FillRows(params) => unsafe { fill_rows::fill_rows(params) },
+            // SAFETY: as above.
+            Self::FillPages(params) => unsafe { fill_pages::fill_pages(params) },
+            // SAFETY: as above.
+            Self::FillIndexK(params) => unsafe { fill_index_k::fill_index_k(params) },
+            // SAFETY: as above.
+            Self::Zero(params) => unsafe { zero::zero(params) },
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Signal words and poison, as they lie in symmetric memory.
+//!
+//! | word | writer | reader | order | at rest | reset |
+//! |---|---|---|---|---|---|
+//! | `words[t]` of rank me | me: +1 on entering; t: -1 on entering | me | my +1 relaxed; t's -1 release.sys, my load acquire.sys | 0 | never: both adds cancel |
+//! | `fault.word` of rank me | any rank that gives up: 0 -> 1 (claims the record) -> 2 (record complete) | me, every kernel and the host | claim acquire.sys; store release.sys, load acquire.sys | 0 | never: a poisoned pad is not used again |
+//! | `fault` fields | the claimer, between 1 and 2 | whoever read 2 | ordered by `word` | 0 | never |
+//! | `probe` | every rank, at registration | its owner, after a bootstrap barrier | release.sys, acquire.sys | R | never |
+
+use core::ptr;
+
+use crate::arch;
+
+/// Ranks a pad has words for.
+pub const MAX_RANKS: usize = 64;
+
+/// No fault.
+pub const FAULT_NONE: u32 = 0;
+/// Some rank is writing the record.
+pub const FAULT_CLAIMED: u32 = 1;
+/// The record can be read.
+pub const FAULT_RECORDED: u32 = 2;
+
+/// Who gave up, when, and for whom it waited.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FaultRecord {
+    /// [`FAULT_NONE`], [`FAULT_CLAIMED`] or [`FAULT_RECORDED`].
+    pub word: u32,
+    /// The rank that gave up first.
+    pub by_rank: u32,
+    /// The ranks it waited for, as a bit mask.
+    pub missing: u64,
+    /// The epoch of its barrier.
+    pub epoch: u64,
+    /// How long it waited, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// What its caller called the barrier.
+    pub tag: u32,
+}
+
+/// One rank's part of the group's signals.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct SignalPad {
+    /// One counting word a peer.
+    pub words: [i32; MAX_RANKS],
+    /// The poison word and its record.
+    pub fault: FaultRecord,
+    /// Counts the adds of the capability probe.
+    pub probe: i32,
+}
+
+const _: () = {
+    assert!(size_of::<FaultRecord>() == 64);
+    assert!(core::mem::offset_of!(FaultRecord, missing) == 8);
+    assert!(core::mem::offset_of!(SignalPad, fault) == 256);
+    assert!(core::mem::offset_of!(SignalPad, probe) == 320);
+    assert!(size_of::<SignalPad>() == 384);
+};
+
+/// Address of the poison word of the pad at `pad`.
+pub const fn poison_addr(pad: u64) -> u64 {
+    pad + core::mem::offset_of!(SignalPad, fault) as u64
+}
+
+/// Address of the probe word of the pad at `pad`.
+pub const fn probe_addr(pad: u64) -> u64 {
+    pad + core::mem::offset_of!(SignalPad, probe) as u64
+}
+
+/// Whether the group is poisoned, by the poison word at `word` (0: there is none).
+///
+/// # Safety
+/// `word` is 0 or the address of a poison word.
+pub unsafe fn is_poisoned(word: u64) -> bool {
+    if word == 0 {
+        return false;
+    }
+    let word = ptr::with_exposed_provenance::<u32>(word as usize);
+    // SAFETY: a poison word is only accessed atomically.
+    let word = unsafe { arch::load_acquire_sys_u32(word) };
+    word != FAULT_NONE
+}
+
+/// Writes `record` at `dst` unless a record is there already.
+///
+/// # Safety
+/// `dst` is the address of a [`FaultRecord`] whose word is only accessed atomically.
+pub unsafe fn raise_fault(dst: u64, record: FaultRecord) {
+    let dst = ptr::with_exposed_provenance_mut::<FaultRecord>(dst as usize);
+    let word = dst.cast::<u32>();
+    // SAFETY: `word` is the record's first field.
+    if !unsafe { arch::claim_acquire_sys_u32(word, FAULT_CLAIMED) } {
+        return;
+    }
+    let FaultRecord { word: _, by_rank, missing, epoch, elapsed_ns, tag } = record;
+    // The fields one by one, so that the word itself is written by atomics alone.
+    // SAFETY: the claim gave this rank the fields, here and in the four below.
+    unsafe { (*dst).by_rank = by_rank };
+    // SAFETY: as above.
+    unsafe { (*dst).missing = missing };
+    // SAFETY: as above.
+    unsafe { (*dst).epoch = epoch };
+    // SAFETY: as above.
+    unsafe { (*dst).elapsed_ns = elapsed_ns };
+    // SAFETY: as above.
+    unsafe { (*dst).tag = tag };
+    // SAFETY: a poison word; release pairs with the acquire of `read_fault` and `is_poisoned`.
+    unsafe { arch::store_release_sys_u32(word, FAULT_RECORDED) };
+}
+
+/// The record at `src`: `None` while there is no fault, its word [`FAULT_CLAIMED`] while it is being written.
+///
+/// # Safety
+/// As [`raise_fault`].
+pub unsafe fn read_fault(src: u64) -> Option<FaultRecord> {
+    let src = ptr::with_exposed_provenance::<FaultRecord>(src as usize);
+    // SAFETY: `word` is the record's first field.
+    match unsafe { arch::load_acquire_sys_u32(src.cast()) } {
+        FAULT_NONE => None,
+        // SAFETY: complete, and never written again.
+        FAULT_RECORDED => Some(unsafe { src.read() }),
+        word => Some(FaultRecord { word, ..FaultRecord::default() }),
+    }
+}
+
+/// Adds 1 to the probe word at `word`, with release at system scope.
+///
+/// # Safety
+/// `word` is the address of a probe word.
+pub unsafe fn add_probe(word: u64) {
+    // SAFETY: a probe word is only accessed atomically.
+    unsafe { arch::add_release_sys(ptr::with_exposed_provenance_mut(word as usize), 1) };
+}
+
+/// The signal or probe word at `word`.
+///
+/// # Safety
+/// `word` is the address of such a word.
+pub unsafe fn read_word(word: u64) -> i32 {
+    // SAFETY: these words are only accessed atomically.
+    unsafe { arch::load_acquire_sys(ptr::with_exposed_provenance(word as usize)) }
+}
