@@ -1,6 +1,7 @@
 //! cpkv: composes a shared, paged KV cache across the ranks of a context-parallel group, byte for byte.
 
 pub mod collective;
+pub mod compose;
 pub mod deadline;
 pub mod device;
 pub mod error;
@@ -10,4 +11,5 @@ pub mod pages;
 pub mod plan;
 pub mod symm;
 pub mod units;
+pub mod verify;
 pub mod workload;

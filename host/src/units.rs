@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::UnitError;
+pub use crate::error::UnitError;
 
 /// The largest group a set of ranks fits in: missing ranks are reported as one 64-bit mask.
 pub const MAX_GROUP_SIZE: u32 = 64;

@@ -207,7 +207,20 @@ pub struct ZeroParams {
     pub reserved: u32,
 }
 
+/// Parameters of the capability probe: adds 1 to every rank's probe word, `num_adds` times.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeParams {
+    /// Table `[num_ranks]` of the ranks' probe words (`i32`).
+    pub words: u64,
+    /// Size of the group.
+    pub num_ranks: u32,
+    /// Adds to each word.
+    pub num_adds: u32,
+}
+
 const _: () = {
+    assert!(size_of::<ProbeParams>() == 16);
     assert!(size_of::<GroupState>() == 8);
     assert!(size_of::<HalfSelect>() == 24);
     assert!(size_of::<BarrierParams>() == 48);

@@ -18,7 +18,7 @@ use core::ptr;
 
 use crate::abi::{BarrierParams, GroupState};
 use crate::arch;
-use crate::signal::{self, FAULT_RECORDED, FaultRecord, SignalPad};
+use crate::signal::{self, CAUSE_BARRIER, FAULT_RECORDED, FaultRecord, SignalPad};
 
 /// Runs the barrier. One lane a peer.
 ///
@@ -60,6 +60,7 @@ pub(crate) unsafe fn barrier(params: &BarrierParams) {
         epoch,
         elapsed_ns: arch::now_ns() - started_ns,
         tag: params.tag,
+        cause: CAUSE_BARRIER,
     };
     // SAFETY: the pads are valid.
     unsafe { poison_group(params, record) };

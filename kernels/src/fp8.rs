@@ -82,9 +82,8 @@ mod tests {
         }
         let magnitude = value.abs().min(448.0);
         let distance = |code: u8| (value_of(code) - magnitude).abs();
-        let best = (0..=0x7e).min_by(|&a, &b| {
-            distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)))
-        });
+        let best =
+            (0..=0x7e).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))));
         sign | best.unwrap()
     }
 

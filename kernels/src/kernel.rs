@@ -1,9 +1,9 @@
 //! A kernel with its parameters, as a value.
 
 use crate::abi::{
-    BarrierParams, FillIndexKParams, FillPagesParams, FillRowsParams, GatherParams, ZeroParams,
+    BarrierParams, FillIndexKParams, FillPagesParams, FillRowsParams, GatherParams, ProbeParams, ZeroParams,
 };
-use crate::{barrier, fill_index_k, fill_pages, fill_rows, gather, zero};
+use crate::{barrier, fill_index_k, fill_pages, fill_rows, gather, probe, zero};
 
 /// What a stream runs.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,8 @@ pub enum Kernel {
     FillIndexK(FillIndexKParams),
     /// Zeroing of ranges.
     Zero(ZeroParams),
+    /// The adds of the capability probe.
+    Probe(ProbeParams),
 }
 
 impl Kernel {
@@ -32,6 +34,7 @@ impl Kernel {
             Self::FillPages(_) => "fill_pages",
             Self::FillIndexK(_) => "fill_index_k",
             Self::Zero(_) => "zero",
+            Self::Probe(_) => "probe",
         }
     }
 
@@ -54,6 +57,8 @@ impl Kernel {
             Self::FillIndexK(params) => unsafe { fill_index_k::fill_index_k(params) },
             // SAFETY: as above.
             Self::Zero(params) => unsafe { zero::zero(params) },
+            // SAFETY: as above.
+            Self::Probe(params) => unsafe { probe::probe(params) },
         }
     }
 }

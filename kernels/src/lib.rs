@@ -15,6 +15,7 @@ pub mod fp8;
 mod gather;
 mod half;
 mod kernel;
+mod probe;
 pub mod signal;
 mod zero;
 

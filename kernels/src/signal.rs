@@ -5,8 +5,7 @@
 //! | `words[t]` of rank me | me: +1 on entering; t: -1 on entering | me | my +1 relaxed; t's -1 release.sys, my load acquire.sys | 0 | never: both adds cancel |
 //! | `fault.word` of rank me | any rank that gives up: 0 -> 1 (claims the record) -> 2 (record complete) | me, every kernel and the host | claim acquire.sys; store release.sys, load acquire.sys | 0 | never: a poisoned pad is not used again |
 //! | `fault` fields | the claimer, between 1 and 2 | whoever read 2 | ordered by `word` | 0 | never |
-//! | `probe` | every rank, at registration | its owner, after a bootstrap barrier | release.sys, acquire.sys | R | never |
-
+//!
 use core::ptr;
 
 use crate::arch;
@@ -20,6 +19,11 @@ pub const FAULT_NONE: u32 = 0;
 pub const FAULT_CLAIMED: u32 = 1;
 /// The record can be read.
 pub const FAULT_RECORDED: u32 = 2;
+
+/// A barrier's timeout.
+pub const CAUSE_BARRIER: u32 = 1;
+/// A host that gave up waiting for its stream.
+pub const CAUSE_HOST: u32 = 2;
 
 /// Who gave up, when, and for whom it waited.
 #[repr(C, align(64))]
@@ -37,6 +41,8 @@ pub struct FaultRecord {
     pub elapsed_ns: u64,
     /// What its caller called the barrier.
     pub tag: u32,
+    /// [`CAUSE_BARRIER`] or [`CAUSE_HOST`].
+    pub cause: u32,
 }
 
 /// One rank's part of the group's signals.
@@ -47,26 +53,18 @@ pub struct SignalPad {
     pub words: [i32; MAX_RANKS],
     /// The poison word and its record.
     pub fault: FaultRecord,
-    /// Counts the adds of the capability probe.
-    pub probe: i32,
 }
 
 const _: () = {
     assert!(size_of::<FaultRecord>() == 64);
     assert!(core::mem::offset_of!(FaultRecord, missing) == 8);
     assert!(core::mem::offset_of!(SignalPad, fault) == 256);
-    assert!(core::mem::offset_of!(SignalPad, probe) == 320);
     assert!(size_of::<SignalPad>() == 384);
 };
 
 /// Address of the poison word of the pad at `pad`.
 pub const fn poison_addr(pad: u64) -> u64 {
     pad + core::mem::offset_of!(SignalPad, fault) as u64
-}
-
-/// Address of the probe word of the pad at `pad`.
-pub const fn probe_addr(pad: u64) -> u64 {
-    pad + core::mem::offset_of!(SignalPad, probe) as u64
 }
 
 /// Whether the group is poisoned, by the poison word at `word` (0: there is none).
@@ -94,9 +92,9 @@ pub unsafe fn raise_fault(dst: u64, record: FaultRecord) {
     if !unsafe { arch::claim_acquire_sys_u32(word, FAULT_CLAIMED) } {
         return;
     }
-    let FaultRecord { word: _, by_rank, missing, epoch, elapsed_ns, tag } = record;
+    let FaultRecord { word: _, by_rank, missing, epoch, elapsed_ns, tag, cause } = record;
     // The fields one by one, so that the word itself is written by atomics alone.
-    // SAFETY: the claim gave this rank the fields, here and in the four below.
+    // SAFETY: the claim gave this rank the fields, here and in the five below.
     unsafe { (*dst).by_rank = by_rank };
     // SAFETY: as above.
     unsafe { (*dst).missing = missing };
@@ -106,6 +104,8 @@ pub unsafe fn raise_fault(dst: u64, record: FaultRecord) {
     unsafe { (*dst).elapsed_ns = elapsed_ns };
     // SAFETY: as above.
     unsafe { (*dst).tag = tag };
+    // SAFETY: as above.
+    unsafe { (*dst).cause = cause };
     // SAFETY: a poison word; release pairs with the acquire of `read_fault` and `is_poisoned`.
     unsafe { arch::store_release_sys_u32(word, FAULT_RECORDED) };
 }
@@ -125,16 +125,7 @@ pub unsafe fn read_fault(src: u64) -> Option<FaultRecord> {
     }
 }
 
-/// Adds 1 to the probe word at `word`, with release at system scope.
-///
-/// # Safety
-/// `word` is the address of a probe word.
-pub unsafe fn add_probe(word: u64) {
-    // SAFETY: a probe word is only accessed atomically.
-    unsafe { arch::add_release_sys(ptr::with_exposed_provenance_mut(word as usize), 1) };
-}
-
-/// The signal or probe word at `word`.
+/// The signal word at `word`.
 ///
 /// # Safety
 /// `word` is the address of such a word.

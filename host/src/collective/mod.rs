@@ -1,6 +1,12 @@
 //! Collectives over device memory: the fallback strategies are made of them.
 
+mod in_process;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+
 use thiserror::Error;
+
+pub use in_process::InProcessCollective;
 
 use crate::device::{DeviceBuffer, DeviceError, Stream};
 

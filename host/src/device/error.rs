@@ -35,7 +35,9 @@ pub enum DeviceError {
         buffer_bytes: u64,
     },
     /// The deadline passed before the device was done.
-    #[error("{call}: not done after {waited_ms} ms; running: {running}. Raise the timeout, or see what it waits for")]
+    #[error(
+        "{call}: not done after {waited_ms} ms; running: {running}. Raise the timeout, or see what it waits for"
+    )]
     Deadline {
         /// The waiting call.
         call: &'static str,
@@ -65,6 +67,23 @@ pub enum DeviceError {
         waited_ms: u64,
         /// Who was missing.
         missing: crate::units::RankSet,
+    },
+    /// The ranks of a collective queued buffers of different sizes, or (with equal sizes) that share memory.
+    #[error(
+        "stream: {call} on rank {rank} has {bytes} bytes but rank {peer} has {peer_bytes}, or they overlap: \
+         every rank must queue its own buffer of the same size"
+    )]
+    CollectiveMismatch {
+        /// What ran.
+        call: &'static str,
+        /// On which rank.
+        rank: u32,
+        /// Its size in bytes.
+        bytes: u64,
+        /// The first rank that does not fit.
+        peer: u32,
+        /// That rank's size in bytes.
+        peer_bytes: u64,
     },
     /// Work on a stream panicked; the stream does nothing more.
     #[error("stream: {call} panicked: {message}")]

@@ -35,6 +35,12 @@ pub trait Device: Send + Sync {
     /// [`DeviceError::OutOfMemory`].
     fn alloc(&self, bytes: u64) -> Result<DeviceBuffer, DeviceError>;
 
+    /// Allocates `bytes` of zeroed memory that both the device and the host reach at its address.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`].
+    fn alloc_host(&self, bytes: u64) -> Result<DeviceBuffer, DeviceError>;
+
     /// A new stream.
     ///
     /// # Errors

@@ -107,4 +107,43 @@ pub enum BootstrapError {
         /// Its code.
         code: i64,
     },
+    /// Another exchange (or, with MPI, a blocking collective) of this rank held the means of exchange until the
+    /// deadline.
+    #[error(
+        "bootstrap `{call}`: rank {rank} was still in another exchange or collective after {waited_ms} ms: \
+         see what that one waits for, or raise the timeout"
+    )]
+    Busy {
+        /// The exchange.
+        call: &'static str,
+        /// This rank.
+        rank: Rank,
+        /// How long, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The caller's function did not return one blob for each rank.
+    #[error("bootstrap `{call}`: the caller's all-gather gave rank {rank} {got} blobs for {expected} ranks")]
+    BlobCount {
+        /// The exchange.
+        call: &'static str,
+        /// This rank.
+        rank: Rank,
+        /// The group size.
+        expected: u32,
+        /// How many blobs came.
+        got: usize,
+    },
+    /// A blob is not what that rank sent: damaged, of another version, or at another rank's place.
+    #[error(
+        "bootstrap `{call}`: rank {rank} got a blob for rank {peer} which that rank did not send: \
+         are the blobs in rank order, and do all ranks run the same version?"
+    )]
+    BadBlob {
+        /// The exchange.
+        call: &'static str,
+        /// This rank.
+        rank: Rank,
+        /// Whose blob it should be.
+        peer: Rank,
+    },
 }

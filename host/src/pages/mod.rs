@@ -4,6 +4,6 @@ pub mod geometry;
 pub mod ownership;
 pub mod split;
 
-pub use geometry::{BufferKind, BufferSpec, GeometryError, RowPart};
+pub use geometry::{BufferKind, BufferSpec, GeometryError, INDEX_K_DIM, RowPart};
 pub use ownership::Ownership;
 pub use split::ZigzagSplit;

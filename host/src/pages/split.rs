@@ -61,7 +61,9 @@ mod tests {
 
     fn counts(num_pages: u32) -> Vec<u32> {
         let split = split(num_pages, 8);
-        (0..8).map(|rank| split.pages_of(Rank(rank)).into_iter().map(|pages| pages.len() as u32).sum()).collect()
+        (0..8)
+            .map(|rank| split.pages_of(Rank(rank)).into_iter().map(|pages| pages.len() as u32).sum())
+            .collect()
     }
 
     #[test]

@@ -55,7 +55,9 @@ pub enum PlanError {
         new_tokens: u32,
     },
     /// A page that two requests, or one request twice, would write.
-    #[error("page {page} is current twice, the second time in request {request}: a current page has one place")]
+    #[error(
+        "page {page} is current twice, the second time in request {request}: a current page has one place"
+    )]
     CurrentTwice {
         /// The page.
         page: PageId,

@@ -182,7 +182,8 @@ impl SlotPlan {
                 }
                 current += 1;
             }
-            if let Some(&page) = pages.prefix_pages.iter().find(|&&page| self.staging_inverse.get(page).is_some())
+            if let Some(&page) =
+                pages.prefix_pages.iter().find(|&&page| self.staging_inverse.get(page).is_some())
             {
                 return Err(PlanError::CurrentIsPrefix { page, request });
             }
@@ -216,9 +217,10 @@ fn check_request(shape: PlanShape, idx: usize, request: &RequestPages) -> Result
     let (prefix, new) = (u64::from(request.prefix_tokens), u64::from(request.new_tokens));
     let needed_prefix = prefix.div_ceil(page_size);
     let needed_current = if new == 0 { 0 } else { (prefix + new).div_ceil(page_size) - prefix / page_size };
-    for (list, pages, expected) in
-        [("prefix", &request.prefix_pages, needed_prefix), ("current", &request.current_pages, needed_current)]
-    {
+    for (list, pages, expected) in [
+        ("prefix", &request.prefix_pages, needed_prefix),
+        ("current", &request.current_pages, needed_current),
+    ] {
         if pages.len() as u64 != expected {
             return Err(PlanError::PageCount {
                 request: idx,

@@ -115,4 +115,24 @@ pub enum SymmError {
         /// Whose handle.
         peer: Rank,
     },
+    /// A peer's region has another size than asked for.
+    #[error(
+        "{backend}: the memory of rank {peer} has {got_bytes} bytes, not {expected_bytes}: do all ranks use the same geometry?"
+    )]
+    SizeMismatch {
+        /// The backend.
+        backend: &'static str,
+        /// Whose memory.
+        peer: Rank,
+        /// What was asked for, in bytes.
+        expected_bytes: u64,
+        /// What the peer exports, in bytes.
+        got_bytes: u64,
+    },
+    /// The mapping to export comes from another backend.
+    #[error("{backend}: the mapping to export was not allocated by this backend")]
+    ForeignMapping {
+        /// The backend.
+        backend: &'static str,
+    },
 }

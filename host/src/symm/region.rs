@@ -10,6 +10,7 @@
 //! 6. *close* the peers' mappings -> bootstrap barrier -> free the own memory: [`SymmRegion::close`]
 
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
@@ -78,7 +79,9 @@ pub enum RegisterError {
     #[error(transparent)]
     Layout(#[from] ArenaError),
     /// The region's signal pad serves a group already.
-    #[error("register a group: the signal pad of `{region}` serves a group already: register a region of its own")]
+    #[error(
+        "register a group: the signal pad of `{region}` serves a group already: register a region of its own"
+    )]
     PadTaken {
         /// The region.
         region: String,
@@ -184,7 +187,7 @@ impl SymmRegion {
 
     /// This rank's `carve`, as a buffer.
     pub fn own(&self, carve: &Carve) -> DeviceBuffer {
-        let keep = std::sync::Arc::clone(&self.own.keep);
+        let keep = Arc::clone(&self.own.keep);
         // SAFETY: the carve lies inside the mapping, which `keep` owns.
         unsafe { DeviceBuffer::from_raw(self.own.addr + carve.offset, carve.bytes, keep) }
     }
@@ -209,13 +212,28 @@ impl SymmRegion {
     /// Closes the peers' mappings, waits until every rank has, and frees the own memory. Collective.
     ///
     /// # Errors
-    /// [`RegisterError::Bootstrap`] where a rank does not come: the memory is then freed with the last mapping.
-    pub fn close(self, bootstrap: &dyn Bootstrap, deadline: Deadline) -> Result<(), RegisterError> {
-        let Self { name, own, peers, rank: _, layout: _, pad_taken: _ } = self;
+    /// [`BootstrapError`] where a rank does not come; the memory is freed all the same.
+    pub fn close(self, bootstrap: &dyn Bootstrap, deadline: Deadline) -> Result<(), BootstrapError> {
+        let Self { own, peers, .. } = self;
         drop(peers);
         let closed = bootstrap.barrier("close region", deadline);
         drop(own);
-        closed.map_err(|problem| RegisterError::Bootstrap { region: name, problem })
+        closed
+    }
+
+    /// As [`SymmRegion::close`], for a region that may have other holders: the last of them frees it.
+    ///
+    /// # Errors
+    /// As [`SymmRegion::close`].
+    pub fn close_shared(
+        region: Arc<Self>,
+        bootstrap: &dyn Bootstrap,
+        deadline: Deadline,
+    ) -> Result<(), BootstrapError> {
+        match Arc::into_inner(region) {
+            Some(region) => region.close(bootstrap, deadline),
+            None => bootstrap.barrier("close region", deadline),
+        }
     }
 
     /// This rank.

@@ -23,6 +23,10 @@ impl Device for CpuDevice {
         memory::alloc(bytes)
     }
 
+    fn alloc_host(&self, bytes: u64) -> Result<DeviceBuffer, DeviceError> {
+        memory::alloc(bytes)
+    }
+
     fn stream(&self) -> Result<Arc<dyn Stream>, DeviceError> {
         Ok(Arc::new(CpuStream::start()?))
     }

@@ -1,0 +1,73 @@
+//! Why the program ends with a status other than 0.
+
+use cpkv::compose::ComposeError;
+use cpkv::device::DeviceError;
+use cpkv::group::{BootstrapError, GroupError};
+use cpkv::model::ModelError;
+use cpkv::symm::RegisterError;
+use cpkv::units::{Rank, UnitError};
+use cpkv::workload::{TraceError, WorkloadError};
+use thiserror::Error;
+
+/// Why the program failed.
+#[derive(Debug, Error)]
+pub(crate) enum RunError {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error("CPKV_SYMM_HEAP_MB is `{value}`: give a number of MiB")]
+    HeapVariable { value: String },
+    #[error("the trace has no batch: it is empty, or `--batches` is 0")]
+    NoBatch,
+    #[error("under mpirun the ranks are its {num_processes} processes: leave `--ranks {asked}` out")]
+    RanksUnderMpi { num_processes: u32, asked: u32 },
+    #[error(
+        "started by mpirun, but this build has no MPI: build with `cargo build --release --features mpi` (see \
+         scripts/setup), or start it without mpirun to have threads as ranks"
+    )]
+    #[cfg_attr(feature = "mpi", expect(dead_code, reason = "only builds without MPI can say so"))]
+    NoMpi,
+    #[cfg(feature = "mpi")]
+    #[error(transparent)]
+    Mpi(#[from] cpkv::group::mpi::MpiError),
+    #[error(transparent)]
+    Compose(#[from] ComposeError),
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    #[error("rank {rank}: {message}")]
+    Rank { rank: Rank, message: String },
+    #[error("not exact: {}", .0.join("; "))]
+    NotExact(Vec<String>),
+    #[error("a rank's thread ended by a panic")]
+    Panicked,
+    #[error("cannot write the report: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl RunError {
+    /// 2 for bad input, which a user mends on the command line; 1 for everything else.
+    pub(crate) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Trace(_)
+            | Self::Model(_)
+            | Self::Workload(_)
+            | Self::Unit(_)
+            | Self::HeapVariable { .. }
+            | Self::NoBatch
+            | Self::RanksUnderMpi { .. }
+            | Self::NoMpi => 2,
+            _ => 1,
+        }
+    }
+}

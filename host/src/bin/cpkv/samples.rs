@@ -1,0 +1,44 @@
+//! Samples and their quantiles. Pure.
+
+/// Samples of one thing, in milliseconds or microseconds as their owner says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples(Vec<f64>);
+
+impl Samples {
+    pub(crate) fn push(&mut self, sample: f64) {
+        self.0.push(sample);
+    }
+
+    /// The `q`-quantile (nearest rank); 0 where there is no sample.
+    pub(crate) fn quantile(&self, q: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = (q * sorted.len() as f64).ceil() as usize;
+        sorted.get(at.saturating_sub(1)).or(sorted.last()).copied().unwrap_or(0.0)
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn extend(&mut self, samples: impl IntoIterator<Item = f64>) {
+        self.0.extend(samples);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_samples_and_none_is_zero() {
+        let mut samples = Samples::default();
+        assert_eq!(samples.median(), 0.0);
+        samples.extend([3.0, 1.0, 2.0, 10.0]);
+        assert_eq!([0.0, 0.5, 0.9, 1.0].map(|q| samples.quantile(q)), [1.0, 2.0, 10.0, 10.0]);
+    }
+}

@@ -1,0 +1,30 @@
+//! Compose: before a layer's attention, every rank gets the whole KV of the batch in one dense buffer.
+//!
+//! One file a strategy. Each says which kernels and collectives a layer takes, in order; [`LayerRun`] launches them.
+
+mod agreement;
+mod composer;
+mod dense;
+mod error;
+mod fused_all_reduce;
+mod gather_compact;
+mod in_flight;
+mod launch;
+mod local_fill;
+mod options;
+mod per_span;
+mod persist;
+mod pool;
+mod staging;
+mod staging_fill;
+mod staging_publish;
+mod stats;
+mod symm_dense;
+mod tables;
+
+pub use composer::Composer;
+pub use error::ComposeError;
+pub use in_flight::{BatchInFlight, LayerInputs, Mark};
+pub use options::{ComposerOptions, StrategyChoice};
+pub use pool::SharedPool;
+pub use stats::{Path, Stats};

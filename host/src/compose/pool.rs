@@ -1,0 +1,198 @@
+//! The shared pool: every rank holds a shard of the pages, in memory its peers can read.
+
+use std::ptr;
+use std::sync::Arc;
+
+use super::ComposeError;
+use crate::deadline::Deadline;
+use crate::device::DeviceBuffer;
+use crate::group::Group;
+use crate::model::{BufferId, ModelSpec};
+use crate::plan::PlanShape;
+use crate::symm::{
+    ArenaLayout, Carve, ProbeCarves, RegisterError, Registered, RegistrationRecord, SymmRegion, probe,
+};
+use crate::units::{PageId, Rank};
+
+/// Alignment of a buffer's pages.
+const PAGES_ALIGN: u64 = 4096;
+
+enum Memory {
+    Symmetric(Arc<SymmRegion>),
+    /// Out of the peers' reach.
+    Local {
+        shard: DeviceBuffer,
+        reason: String,
+    },
+}
+
+/// A rank's view of the pool: `[layers that have the buffer][shard pages][page_bytes]` for each buffer.
+pub struct SharedPool {
+    model: ModelSpec,
+    shape: PlanShape,
+    rank: Rank,
+    carves: Vec<Carve>,
+    memory: Memory,
+}
+
+impl SharedPool {
+    /// Registers a pool of `num_logical_pages` for `model`, zeroed, and probes it. Collective.
+    ///
+    /// # Errors
+    /// [`ComposeError::Register`], on every rank.
+    pub fn register(group: &Group, model: ModelSpec, num_logical_pages: u32) -> Result<Self, ComposeError> {
+        let shape =
+            PlanShape { group_size: group.group_size(), page_size: model.page_size, num_logical_pages };
+        let mut layout = ArenaLayout::default();
+        let carves = carve(&mut layout, &model, shape)?;
+        let probe_carves = ProbeCarves::carve(&mut layout).map_err(RegisterError::from)?;
+        let record = record_of(&model, num_logical_pages);
+        let deadline = Deadline::after(group.options().bootstrap_timeout);
+        let local = |reason: String| -> Result<Memory, ComposeError> {
+            let shard = group.device().alloc(layout.region_bytes())?;
+            Ok(Memory::Local { shard, reason })
+        };
+        let memory = if let Some(reason) = group.unreachable() {
+            local(reason.to_owned())?
+        } else {
+            let (boot, backend) = (group.bootstrap(), &**group.backend());
+            match SymmRegion::register("pool", boot, backend, &record, layout.clone(), deadline)? {
+                Registered::Unreachable(failures) => local(describe(&failures))?,
+                Registered::Mapped(region) => {
+                    let region = Arc::new(region);
+                    let failures =
+                        probe(&region, &probe_carves, boot, group.device(), group.stream(), deadline)?;
+                    if failures.is_empty() { Memory::Symmetric(region) } else { local(describe(&failures))? }
+                }
+            }
+        };
+        Ok(Self { model, shape, rank: group.rank(), carves, memory })
+    }
+
+    /// The model it holds.
+    pub const fn model(&self) -> &ModelSpec {
+        &self.model
+    }
+
+    /// What plans for it are built from.
+    pub const fn shape(&self) -> PlanShape {
+        self.shape
+    }
+
+    /// Why peers cannot read it; `None` where they can.
+    pub fn unreachable(&self) -> Option<&str> {
+        match &self.memory {
+            Memory::Symmetric(_) => None,
+            Memory::Local { reason, .. } => Some(reason),
+        }
+    }
+
+    /// Base addresses of `buffer` by rank; of peers out of reach: 0, which no descriptor names.
+    pub(super) fn bases(&self, buffer: BufferId) -> Vec<u64> {
+        let carve = &self.carves[buffer.idx()];
+        match &self.memory {
+            Memory::Symmetric(region) => region.addrs(carve),
+            Memory::Local { shard, .. } => {
+                let own = shard.addr() + carve.offset;
+                self.shape.group_size.ranks().map(|rank| if rank == self.rank { own } else { 0 }).collect()
+            }
+        }
+    }
+
+    /// This rank's base address of `buffer`.
+    pub(super) fn own_base(&self, buffer: BufferId) -> u64 {
+        self.bases(buffer)[self.rank.idx()]
+    }
+
+    /// Where `layer`'s pages of `buffer` start behind every rank's base, in bytes; `None` if it has none.
+    pub(super) fn layer_offset(&self, layer: usize, buffer: BufferId) -> Option<u64> {
+        let position = self.model.pool_layer_idx(layer, buffer)? as u64;
+        Some(position * self.shard_pages() * self.page_bytes(buffer))
+    }
+
+    fn shard_pages(&self) -> u64 {
+        let ownership = crate::pages::Ownership::new(self.shape.group_size);
+        u64::from(ownership.num_shard_pages(self.shape.num_logical_pages))
+    }
+
+    pub(super) fn page_bytes(&self, buffer: BufferId) -> u64 {
+        self.model.buffers[buffer.idx()].spec.page_bytes()
+    }
+
+    /// What kernels that touch the pool need alive.
+    pub(super) fn keep(&self) -> crate::device::Keep {
+        match &self.memory {
+            Memory::Symmetric(region) => Arc::clone(region) as _,
+            Memory::Local { shard, .. } => shard.keep(),
+        }
+    }
+
+    /// Offsets of overwritten guard bytes.
+    pub fn broken_guards(&self) -> Vec<u64> {
+        match &self.memory {
+            Memory::Symmetric(region) => region.broken_guards(),
+            Memory::Local { .. } => Vec::new(),
+        }
+    }
+
+    /// The bytes of `page` in `layer`'s `buffer`, where this rank owns it. Host-addressable memory only, and only
+    /// while the stream is idle.
+    pub fn page_bytes_on_host(&self, layer: usize, buffer: BufferId, page: PageId) -> Option<Vec<u8>> {
+        let ownership = crate::pages::Ownership::new(self.shape.group_size);
+        let in_pool = (0..i64::from(self.shape.num_logical_pages)).contains(&i64::from(page.0));
+        if !in_pool || ownership.owner(page) != self.rank {
+            return None;
+        }
+        let bytes = self.page_bytes(buffer);
+        let offset = self.layer_offset(layer, buffer)? + ownership.shard_idx(page) as u64 * bytes;
+        let start = ptr::with_exposed_provenance::<u8>((self.own_base(buffer) + offset) as usize);
+        let mut copy = vec![0; bytes as usize];
+        // SAFETY: the page lies in this rank's shard, which lives as long as `self`.
+        unsafe { ptr::copy_nonoverlapping(start, copy.as_mut_ptr(), copy.len()) };
+        Some(copy)
+    }
+
+    /// Closes the peers' shards, waits for every rank, frees the own shard. Collective; the stream is idle.
+    ///
+    /// # Errors
+    /// [`ComposeError::Bootstrap`].
+    pub fn close(self, group: &Group) -> Result<(), ComposeError> {
+        let deadline = Deadline::after(group.options().bootstrap_timeout);
+        match self.memory {
+            Memory::Symmetric(region) => SymmRegion::close_shared(region, group.bootstrap(), deadline)?,
+            Memory::Local { .. } => group.bootstrap().barrier("close pool", deadline)?,
+        }
+        Ok(())
+    }
+}
+
+fn carve(layout: &mut ArenaLayout, model: &ModelSpec, shape: PlanShape) -> Result<Vec<Carve>, ComposeError> {
+    let ownership = crate::pages::Ownership::new(shape.group_size);
+    let shard_pages = u64::from(ownership.num_shard_pages(shape.num_logical_pages));
+    let carves = model.buffer_ids().zip(&model.buffers).map(|(id, buffer)| {
+        let layer_bytes = shard_pages.saturating_mul(buffer.spec.page_bytes());
+        let bytes = layer_bytes.saturating_mul(model.num_layers_with(id) as u64);
+        layout.carve(&format!("pool {}", buffer.name), bytes, PAGES_ALIGN)
+    });
+    Ok(carves.collect::<Result<_, _>>().map_err(RegisterError::from)?)
+}
+
+fn record_of(model: &ModelSpec, num_logical_pages: u32) -> RegistrationRecord {
+    let buffers: Vec<_> = model
+        .buffers
+        .iter()
+        .map(|buffer| format!("{} {} B a row", buffer.name, buffer.spec.row_bytes()))
+        .collect();
+    let layers: Vec<_> = model.layers.iter().map(|layer| layer.buffers.len().to_string()).collect();
+    RegistrationRecord::default()
+        .with("model", &model.name)
+        .with("page size", model.page_size)
+        .with("buffers", buffers.join(", "))
+        .with("layers", layers.concat())
+        .with("pool pages", num_logical_pages)
+}
+
+pub(super) fn describe(failures: &[(Rank, String)]) -> String {
+    let lines: Vec<_> = failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}")).collect();
+    lines.join("; ")
+}

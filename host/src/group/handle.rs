@@ -1,0 +1,386 @@
+//! A registered group: its barrier, its epoch, and the fault that may end it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cpkv_kernels::abi::HalfSelect;
+use cpkv_kernels::signal::SignalPad;
+use thiserror::Error;
+
+use super::bootstrap::{Bootstrap, BootstrapError};
+use super::phase::{Fault, Phase};
+use super::signals::{BarrierCall, Signals};
+use crate::deadline::Deadline;
+use crate::device::{Device, DeviceBuffer, DeviceError, Keep, Stream};
+use crate::symm::{
+    ArenaLayout, Carve, ProbeCarves, RegisterError, Registered, RegistrationRecord, SharedBackend,
+    SymmRegion, probe,
+};
+use crate::units::{Epoch, GroupSize, Rank};
+
+/// What a group may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupOptions {
+    /// A barrier gives up after this.
+    pub barrier_timeout: Duration,
+    /// The host gives up waiting for its stream after this; longer than the barrier's, so that the barrier says
+    /// who was missing.
+    pub host_timeout: Duration,
+    /// Registration and agreement give up after this.
+    pub bootstrap_timeout: Duration,
+    /// Whether ranks compare plan and epoch before each batch, and look at guards after it.
+    pub checked: bool,
+    /// Polls of a waiting barrier before it gives its processor away; `None`: decided from the number of cores.
+    pub num_spins: Option<u32>,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        Self {
+            barrier_timeout: Duration::from_secs(30),
+            host_timeout: Duration::from_secs(90),
+            bootstrap_timeout: Duration::from_secs(60),
+            checked: cfg!(debug_assertions),
+            num_spins: None,
+        }
+    }
+}
+
+/// Why a call on a group failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The group is poisoned.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The ranks' memory cannot be mapped here, so there is no barrier.
+    #[error("{call}: the ranks cannot read each other's memory ({reason}): use a collective strategy")]
+    NoPeerAccess {
+        /// The call.
+        call: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The exchange between the ranks.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+}
+
+/// The outcome of registering: what all ranks agreed on.
+enum Reach {
+    Peers(Signals),
+    Nobody { reason: String },
+}
+
+/// A registered group with its one stream.
+pub struct Group {
+    bootstrap: Arc<dyn Bootstrap>,
+    device: Arc<dyn Device>,
+    backend: SharedBackend,
+    stream: Arc<dyn Stream>,
+    options: GroupOptions,
+    num_spins: u32,
+    reach: Reach,
+    epoch: Epoch,
+    phase: Phase,
+}
+
+/// A region that can hold a group's signals. Registered once, serves one group.
+pub struct SignalRegion {
+    region: Arc<SymmRegion>,
+    pad: Carve,
+    probe: ProbeCarves,
+}
+
+impl SignalRegion {
+    /// Registers a region for a group's signals. Collective.
+    ///
+    /// # Errors
+    /// [`RegisterError`], on every rank. `Ok(Err(reason))` where the ranks cannot map each other's memory.
+    pub fn register(
+        bootstrap: &dyn Bootstrap,
+        backend: &SharedBackend,
+        deadline: Deadline,
+    ) -> Result<Result<Self, String>, RegisterError> {
+        let mut layout = ArenaLayout::default();
+        let pad =
+            layout.carve("signal pad", size_of::<SignalPad>() as u64, align_of::<SignalPad>() as u64)?;
+        let probe = ProbeCarves::carve(&mut layout)?;
+        let record = RegistrationRecord::default().with("group size", bootstrap.group_size());
+        let registered = SymmRegion::register("signals", bootstrap, &**backend, &record, layout, deadline)?;
+        Ok(match registered {
+            Registered::Mapped(region) => Ok(Self { region: Arc::new(region), pad, probe }),
+            Registered::Unreachable(failures) => Err(describe(&failures)),
+        })
+    }
+}
+
+impl Group {
+    /// Registers a group, with signals of its own. Collective; every wait inside has the bootstrap timeout.
+    ///
+    /// # Errors
+    /// [`RegisterError`], on every rank, naming the rank that caused it.
+    pub fn register(
+        bootstrap: Arc<dyn Bootstrap>,
+        device: Arc<dyn Device>,
+        backend: SharedBackend,
+        options: GroupOptions,
+    ) -> Result<Self, RegisterError> {
+        let deadline = Deadline::after(options.bootstrap_timeout);
+        match SignalRegion::register(&*bootstrap, &backend, deadline)? {
+            Ok(signals) => Self::on_region(&signals, bootstrap, device, backend, options),
+            Err(reason) => Self::without_peers(bootstrap, device, backend, options, reason),
+        }
+    }
+
+    /// Registers a group on signals registered before. Collective.
+    ///
+    /// # Errors
+    /// [`RegisterError::PadTaken`] where they serve another group already; else as [`Group::register`].
+    pub fn on_region(
+        signals: &SignalRegion,
+        bootstrap: Arc<dyn Bootstrap>,
+        device: Arc<dyn Device>,
+        backend: SharedBackend,
+        options: GroupOptions,
+    ) -> Result<Self, RegisterError> {
+        let SignalRegion { region, pad, probe: carves } = signals;
+        region.take_pad()?;
+        let deadline = Deadline::after(options.bootstrap_timeout);
+        let wrap = |problem| RegisterError::Device { region: region.name().to_owned(), problem };
+        let stream = device.stream().map_err(wrap)?;
+        let failures = probe(region, carves, &*bootstrap, &*device, &*stream, deadline)?;
+        if !failures.is_empty() {
+            return Self::without_peers(bootstrap, device, backend, options, describe(&failures));
+        }
+        let signals = Signals::new(Arc::clone(region), pad.clone(), &*device, &*stream).map_err(wrap)?;
+        Ok(Self::new(bootstrap, device, backend, stream, options, Reach::Peers(signals)))
+    }
+
+    fn without_peers(
+        bootstrap: Arc<dyn Bootstrap>,
+        device: Arc<dyn Device>,
+        backend: SharedBackend,
+        options: GroupOptions,
+        reason: String,
+    ) -> Result<Self, RegisterError> {
+        let wrap = |problem| RegisterError::Device { region: "signals".to_owned(), problem };
+        let stream = device.stream().map_err(wrap)?;
+        Ok(Self::new(bootstrap, device, backend, stream, options, Reach::Nobody { reason }))
+    }
+
+    fn new(
+        bootstrap: Arc<dyn Bootstrap>,
+        device: Arc<dyn Device>,
+        backend: SharedBackend,
+        stream: Arc<dyn Stream>,
+        options: GroupOptions,
+        reach: Reach,
+    ) -> Self {
+        let num_spins = options.num_spins.unwrap_or_else(|| spins_for(bootstrap.group_size()));
+        Self {
+            bootstrap,
+            device,
+            backend,
+            stream,
+            options,
+            num_spins,
+            reach,
+            epoch: Epoch(0),
+            phase: Phase::default(),
+        }
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.bootstrap.rank()
+    }
+
+    /// The number of ranks.
+    pub fn group_size(&self) -> GroupSize {
+        self.bootstrap.group_size()
+    }
+
+    /// The options it was registered with.
+    pub const fn options(&self) -> &GroupOptions {
+        &self.options
+    }
+
+    /// The out-of-band exchange.
+    pub fn bootstrap(&self) -> &dyn Bootstrap {
+        &*self.bootstrap
+    }
+
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// The backend its regions come from.
+    pub fn backend(&self) -> &SharedBackend {
+        &self.backend
+    }
+
+    /// The group's one stream.
+    pub fn stream(&self) -> &dyn Stream {
+        &*self.stream
+    }
+
+    /// The epoch of the next barrier, as the host counts.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Why peers' memory is out of reach; `None` where it is not.
+    pub fn unreachable(&self) -> Option<&str> {
+        match &self.reach {
+            Reach::Peers(_) => None,
+            Reach::Nobody { reason } => Some(reason),
+        }
+    }
+
+    /// Queues a barrier, called `tag` in reports, and takes an epoch.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn barrier(&mut self, tag: u32) -> Result<(), GroupError> {
+        self.check()?;
+        let call = BarrierCall { timeout: self.options.barrier_timeout, num_spins: self.num_spins, tag };
+        let launched = self.signals("barrier")?.barrier(&*self.stream, self.group_size(), call);
+        self.surface(launched)?;
+        self.epoch = Epoch(self.epoch.0 + 1);
+        Ok(())
+    }
+
+    /// Passes `num_barriers` barriers back to back, and returns how long each took on this rank, from entry to exit,
+    /// in nanoseconds: for benchmarks on devices whose kernels the host can run.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn time_barriers(&mut self, num_barriers: u32) -> Result<Vec<u64>, GroupError> {
+        self.check()?;
+        let call = BarrierCall { timeout: self.options.barrier_timeout, num_spins: self.num_spins, tag: 0 };
+        let queued = self.signals("time barriers")?.time_barriers(
+            &*self.stream,
+            self.group_size(),
+            call,
+            num_barriers,
+        );
+        let timed = self.surface(queued)?;
+        self.epoch = Epoch(self.epoch.0 + u64::from(num_barriers));
+        self.synchronize()?;
+        Ok(timed.try_recv().unwrap_or_default())
+    }
+
+    /// Refuses once the group is poisoned, by this rank or another.
+    ///
+    /// # Errors
+    /// [`GroupError::Fault`], the same one for ever.
+    pub fn check(&mut self) -> Result<(), GroupError> {
+        if self.phase == Phase::Ready
+            && let Reach::Peers(signals) = &self.reach
+            && let Some(fault) = signals.fault()
+        {
+            self.poison(fault);
+        }
+        Ok(self.phase.check()?)
+    }
+
+    /// Waits for the stream: a counted host synchronisation.
+    ///
+    /// # Errors
+    /// [`GroupError::Fault`]: a barrier that was not passed, a stream that failed or did not end. The whole group
+    /// is then poisoned.
+    pub fn synchronize(&mut self) -> Result<(), GroupError> {
+        let waited = self.stream.synchronize(Deadline::after(self.options.host_timeout));
+        self.surface(waited)?;
+        self.check()
+    }
+
+    /// Turns a device error into the group's fault, and tells the peers.
+    pub(crate) fn surface<T>(&mut self, outcome: Result<T, DeviceError>) -> Result<T, GroupError> {
+        let problem = match outcome {
+            Ok(value) => return Ok(value),
+            Err(problem) => problem,
+        };
+        // What another rank said first is the better explanation.
+        self.check()?;
+        let (rank, epoch) = (self.rank(), self.epoch);
+        let fault = match problem {
+            DeviceError::Deadline { waited_ms, .. } => Fault::Host { by: rank, epoch, waited_ms },
+            problem => Fault::Stream { epoch, problem },
+        };
+        if let Reach::Peers(signals) = &self.reach {
+            signals.raise(self.bootstrap.group_size(), epoch, self.options.host_timeout);
+        }
+        self.poison(fault.clone());
+        Err(fault.into())
+    }
+
+    fn poison(&mut self, fault: Fault) {
+        self.phase = std::mem::take(&mut self.phase).after(fault);
+    }
+
+    fn signals(&self, call: &'static str) -> Result<&Signals, GroupError> {
+        match &self.reach {
+            Reach::Peers(signals) => Ok(signals),
+            Reach::Nobody { reason } => Err(GroupError::NoPeerAccess { call, reason: reason.clone() }),
+        }
+    }
+
+    /// Address of this rank's poison word; 0 where there is none.
+    pub(crate) fn poison_addr(&self) -> u64 {
+        self.signals("").map_or(0, Signals::poison)
+    }
+
+    /// The half being filled (`passed` 0) or read (`passed` 1), halves `stride` bytes apart.
+    pub(crate) fn half(&self, stride: u64, passed: u64) -> HalfSelect {
+        self.signals("").map_or(HalfSelect::default(), |signals| signals.half(stride, passed))
+    }
+
+    /// What launched kernels need of the group.
+    pub(crate) fn keep(&self) -> Option<Keep> {
+        self.signals("").ok().map(Signals::keep)
+    }
+
+    /// The device-resident epoch word.
+    pub(crate) fn state(&self) -> Option<&DeviceBuffer> {
+        self.signals("").ok().map(Signals::state)
+    }
+
+    /// Signal words of this rank that are not 0: empty whenever all ranks have left the last barrier.
+    pub fn words_not_zero(&self) -> Vec<(Rank, i32)> {
+        self.signals("").map_or(Vec::new(), |signals| signals.words_not_zero(self.group_size()))
+    }
+
+    /// Offsets of overwritten guard bytes around the signals.
+    pub fn broken_guards(&self) -> Vec<u64> {
+        self.signals("").map_or(Vec::new(), |signals| signals.region().broken_guards())
+    }
+
+    /// Waits for the stream, closes the peers' signals, waits for every rank, frees the own ones. Collective.
+    ///
+    /// # Errors
+    /// [`GroupError`]: a poisoned group cannot be closed; its memory stays mapped until the last holder drops it.
+    pub fn close(mut self) -> Result<(), GroupError> {
+        self.synchronize()?;
+        let deadline = Deadline::after(self.options.bootstrap_timeout);
+        match self.reach {
+            Reach::Peers(signals) => signals.close(&*self.bootstrap, deadline)?,
+            Reach::Nobody { .. } => self.bootstrap.barrier("close group", deadline)?,
+        }
+        Ok(())
+    }
+}
+
+/// Who failed and why, as one line.
+fn describe(failures: &[(Rank, String)]) -> String {
+    let lines: Vec<_> = failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}")).collect();
+    lines.join("; ")
+}
+
+/// Spinning pays only where every rank has a core of its own.
+fn spins_for(group_size: GroupSize) -> u32 {
+    let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if group_size.len() > num_cores { 0 } else { 4096 }
+}
