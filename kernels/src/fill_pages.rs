@@ -3,6 +3,7 @@
 use core::ptr;
 
 use crate::abi::{FillPagesParams, PAGE_NONE};
+use crate::arch::Reuse;
 use crate::{arch, signal};
 
 /// Runs the scatter. One page a block at a time.
@@ -18,6 +19,8 @@ pub(crate) unsafe fn fill_pages(params: &FillPagesParams) {
     let src_base = params.src + unsafe { params.src_half.offset() };
     // SAFETY: 0 or this rank's state.
     let dst_base = params.dst + unsafe { params.dst_half.offset() };
+    // What is double-buffered is what peers read next.
+    let reuse = if params.dst_half.state == 0 { Reuse::Later } else { Reuse::Soon };
     let mut i = arch::block();
     while i < params.num_pages {
         // SAFETY: `i` is below the table's length.
@@ -39,10 +42,11 @@ pub(crate) unsafe fn fill_pages(params: &FillPagesParams) {
                 ptr::with_exposed_provenance_mut::<u8>(dst as usize),
             );
             // SAFETY: the page is readable in the source, writable in the destination, which is other memory.
-            unsafe { arch::copy_page_cached(dst, src, params.page_bytes as usize) };
+            unsafe { arch::copy_page(dst, src, params.page_bytes as usize, reuse) };
         }
         i += arch::num_blocks();
     }
+    arch::copies_done();
 }
 
 /// Entry `i` of a table of pages.

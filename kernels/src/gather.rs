@@ -3,6 +3,7 @@
 use core::ptr;
 
 use crate::abi::{BASE_KEEP, BASE_ZERO, Descriptor, GatherParams};
+use crate::arch::Reuse;
 use crate::{arch, signal};
 
 /// Runs the gather. One page a block at a time.
@@ -39,7 +40,7 @@ pub(crate) unsafe fn gather(params: &GatherParams) {
                 let src = ptr::with_exposed_provenance::<u8>(src as usize);
                 // SAFETY: the page is readable behind its base, the slot writable and aligned to 16; pools,
                 // stagings and dense buffers are different memory.
-                unsafe { arch::copy_page(dst, src, params.page_bytes as usize) };
+                unsafe { arch::copy_page(dst, src, params.page_bytes as usize, Reuse::Later) };
             }
         }
         slot += arch::num_blocks();

@@ -28,4 +28,5 @@ pub(crate) unsafe fn zero(params: &ZeroParams) {
         unsafe { arch::zero(start, range.bytes as usize) };
         i += arch::num_blocks();
     }
+    arch::copies_done();
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod fixture;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;

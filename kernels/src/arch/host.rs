@@ -110,25 +110,25 @@ pub(crate) unsafe fn copy_row(dst: *mut u8, src: *const u8, bytes: usize) {
     unsafe { ptr::copy_nonoverlapping(src, dst, bytes) }
 }
 
-/// Copies a page, all lanes together. The destination is not read again soon: it goes past the caches.
+/// When a page's bytes are wanted next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// Soon, by peers: it stays in the caches.
+    Soon,
+    /// Later: it goes past the caches, and no line of it is read from memory before it is overwritten.
+    Later,
+}
+
+/// Copies a page, all lanes together.
 ///
 /// # Safety
 /// As [`copy_row`]; `bytes` is a multiple of 16, `dst` aligned to 16.
-pub(crate) unsafe fn copy_page(dst: *mut u8, src: *const u8, bytes: usize) {
+pub(crate) unsafe fn copy_page(dst: *mut u8, src: *const u8, bytes: usize, reuse: Reuse) {
     #[cfg(target_arch = "x86_64")]
-    if bytes >= STREAM_MIN_BYTES {
+    if reuse == Reuse::Later && bytes >= STREAM_MIN_BYTES {
         // SAFETY: the caller's promise, word for word.
         return unsafe { stream::copy(dst, src, bytes) };
     }
-    // SAFETY: the caller's promise, word for word.
-    unsafe { ptr::copy_nonoverlapping(src, dst, bytes) }
-}
-
-/// Copies a page that will be read again soon (staging): it stays in the caches.
-///
-/// # Safety
-/// As [`copy_page`].
-pub(crate) unsafe fn copy_page_cached(dst: *mut u8, src: *const u8, bytes: usize) {
     // SAFETY: the caller's promise, word for word.
     unsafe { ptr::copy_nonoverlapping(src, dst, bytes) }
 }
@@ -138,6 +138,11 @@ pub(crate) unsafe fn copy_page_cached(dst: *mut u8, src: *const u8, bytes: usize
 /// # Safety
 /// `bytes` are writable at `dst`.
 pub(crate) unsafe fn zero(dst: *mut u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if bytes >= STREAM_MIN_BYTES && bytes.is_multiple_of(16) && (dst as usize).is_multiple_of(16) {
+        // SAFETY: the caller's promise; the alignment was just looked at.
+        return unsafe { stream::zero(dst, bytes) };
+    }
     // SAFETY: the caller's promise, word for word.
     unsafe { ptr::write_bytes(dst, 0, bytes) }
 }
@@ -157,7 +162,7 @@ const STREAM_MIN_BYTES: usize = 4096;
 
 #[cfg(target_arch = "x86_64")]
 mod stream {
-    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_setzero_si128, _mm_stream_si128};
 
     const LINE_WORDS: usize = 4;
 
@@ -178,6 +183,22 @@ mod stream {
             // SAFETY: `word` lies inside both ranges.
             unsafe { copy_words::<1>(dst, src, word) };
             word += 1;
+        }
+    }
+
+    /// Zeroes with non-temporal stores.
+    ///
+    /// # Safety
+    /// `bytes`, a multiple of 16, are writable at `dst`, aligned to 16.
+    pub(super) unsafe fn zero(dst: *mut u8, bytes: usize) {
+        let dst = dst.cast::<__m128i>();
+        // SAFETY: SSE2 is part of x86-64.
+        let zero = unsafe { _mm_setzero_si128() };
+        for word in 0..bytes / size_of::<__m128i>() {
+            // SAFETY: `word` lies inside the range.
+            let slot = unsafe { dst.add(word) };
+            // SAFETY: writable and aligned to 16, as the caller promised.
+            unsafe { _mm_stream_si128(slot, zero) };
         }
     }
 
