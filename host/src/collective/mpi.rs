@@ -13,6 +13,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+use cpkv_kernels::now_ns;
 use mpi::ffi;
 
 use super::{Collective, CollectiveError};
@@ -161,14 +162,20 @@ pub fn allgatherv_bytes(
     check(FUNCTION, code)
 }
 
-/// A baseline: `MPI_Barrier`. Blocks, without a deadline, until all ranks have called it.
+/// A baseline: passes `num_barriers` times `MPI_Barrier` and returns how long each took on this rank, in nanoseconds.
+/// Blocks, without a deadline, until all ranks have called it.
 ///
 /// # Errors
 /// [`MpiError`].
-pub fn barrier(world: &MpiWorld) -> Result<(), MpiError> {
+pub fn time_barriers(world: &MpiWorld, num_barriers: u32) -> Result<Vec<u64>, MpiError> {
     let turn = turn(world)?;
-    // SAFETY: the communicator is the library's own; the turn makes this the only MPI call.
-    check("MPI_Barrier", unsafe { ffi::MPI_Barrier(turn.comm()) })
+    let timed = (0..num_barriers).map(|_| {
+        let entered_ns = now_ns();
+        // SAFETY: the communicator is the library's own; the turn makes this the only MPI call.
+        check("MPI_Barrier", unsafe { ffi::MPI_Barrier(turn.comm()) })?;
+        Ok(now_ns() - entered_ns)
+    });
+    timed.collect()
 }
 
 /// A baseline: `MPI_Allreduce` of bytes (their sum), in place; exact where every byte is non-zero on one rank at

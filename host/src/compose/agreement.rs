@@ -69,3 +69,44 @@ fn compare(answers: &[(Fingerprint, Epoch)]) -> Result<(), ComposeError> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranks(odd: u32) -> crate::units::RankSet {
+        [Rank(odd)].into_iter().collect()
+    }
+
+    #[test]
+    fn the_rank_with_another_plan_is_named_by_all() {
+        let mut answers = vec![(Fingerprint(9), Epoch(4)); 8];
+        answers[3].0 = Fingerprint(10);
+        let error = compare(&answers).unwrap_err();
+        assert!(matches!(error, ComposeError::PlansDiffer { odd, first: Rank(3), .. } if odd == ranks(3)));
+    }
+
+    #[test]
+    fn the_rank_at_another_epoch_is_named_by_all() {
+        let mut answers = vec![(Fingerprint(9), Epoch(4)); 8];
+        answers[6].1 = Epoch(3);
+        let error = compare(&answers).unwrap_err();
+        let expected = ComposeError::EpochsDiffer {
+            odd: ranks(6),
+            reference: Rank(0),
+            first: Rank(6),
+            expected: Epoch(4),
+            got: Epoch(3),
+        };
+        assert_eq!(error, expected);
+        assert_eq!(compare(&answers[..6]), Ok(()));
+    }
+
+    #[test]
+    fn answers_of_another_version_are_refused() {
+        for blob in [&[][..], &[PLANNED], &[PLANNED; 9], &[PLANNED; 26], &[7; 25]] {
+            let error = decode(Rank(2), blob).unwrap_err();
+            assert!(matches!(error, ComposeError::PeerRefused { rank: Rank(2), .. }), "{blob:?}");
+        }
+    }
+}

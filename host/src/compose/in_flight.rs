@@ -166,6 +166,13 @@ impl BatchInFlight<'_> {
         self.dense_of_epoch(buffer, self.composer.group.epoch().0)
     }
 
+    /// The staging half of `buffer` that the next compose will fill, and that no peer reads any more; `None` without
+    /// peer access. For tests, which poison it.
+    pub fn next_staging(&self, buffer: BufferId) -> Option<DeviceBuffer> {
+        let epoch = self.composer.group.epoch().0;
+        self.composer.staging.as_ref().map(|staging| staging.half(Published::Staging, buffer, epoch % 2))
+    }
+
     fn dense_of_epoch(&self, buffer: BufferId, epoch: u64) -> Result<DeviceBuffer, ComposeError> {
         let bytes = u64::from(self.plan.slots.num_slots()) * self.composer.pool.page_bytes(buffer);
         let whole = match (dense_place(self.strategy), &self.composer.staging) {

@@ -5,7 +5,6 @@ use std::sync::mpsc::channel;
 
 use cpkv::compose::Composer;
 use cpkv::deadline::Deadline;
-use cpkv_kernels::now_ns;
 
 use crate::baselines::PeerLibrary;
 use crate::error::RunError;
@@ -50,14 +49,8 @@ fn time_library(composer: &mut Composer, library: &Arc<dyn PeerLibrary>) -> Resu
     let (sender, receiver) = channel();
     let library = Arc::clone(library);
     let body = move || {
-        let mut times = Vec::with_capacity(BARRIERS_A_BLOCK as usize);
-        for _ in 0..BARRIERS_A_BLOCK {
-            let entered_ns = now_ns();
-            library.barrier()?;
-            times.push(now_ns() - entered_ns);
-        }
         // Nobody listens where the host gave up meanwhile.
-        let _ = sender.send(times);
+        let _ = sender.send(library.time_barriers(BARRIERS_A_BLOCK)?);
         Ok(())
     };
     composer.group().stream().host_call("timed MPI barriers", Box::new(body))?;

@@ -16,13 +16,13 @@ pub(crate) trait PeerLibrary: Send + Sync {
     fn all_gather(&self, send: &[u8], recv: &mut [u8], counts: &[i32]) -> Result<(), DeviceError>;
     /// The sum of every rank's `bytes`, in place.
     fn all_reduce(&self, bytes: &mut [u8]) -> Result<(), DeviceError>;
-    /// Its barrier.
-    fn barrier(&self) -> Result<(), DeviceError>;
+    /// Passes its barrier so often; how long each took, in nanoseconds.
+    fn time_barriers(&self, num_barriers: u32) -> Result<Vec<u64>, DeviceError>;
 }
 
 #[cfg(feature = "mpi")]
 mod mpi {
-    use cpkv::collective::mpi::{allgatherv_bytes, allreduce_bytes, barrier};
+    use cpkv::collective::mpi::{allgatherv_bytes, allreduce_bytes, time_barriers};
     use cpkv::device::DeviceError;
     use cpkv::group::mpi::{MpiError, MpiWorld, same_host_copy};
 
@@ -48,8 +48,8 @@ mod mpi {
             allreduce_bytes(self, bytes).map_err(|error| failed(self, &error))
         }
 
-        fn barrier(&self) -> Result<(), DeviceError> {
-            barrier(self).map_err(|error| failed(self, &error))
+        fn time_barriers(&self, num_barriers: u32) -> Result<Vec<u64>, DeviceError> {
+            time_barriers(self, num_barriers).map_err(|error| failed(self, &error))
         }
     }
 

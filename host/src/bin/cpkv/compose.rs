@@ -139,7 +139,7 @@ impl<'a> RankRun<'a> {
         choice: StrategyChoice,
         inputs: &[LayerInputs],
     ) -> Result<(), RunError> {
-        let deadline = Deadline::after(self.composer.group().options().host_timeout);
+        let host_timeout = self.composer.group().options().host_timeout;
         let mut wrong = None;
         let mut flight = self.composer.begin(batch, choice)?;
         let strategy = flight.strategy();
@@ -154,7 +154,7 @@ impl<'a> RankRun<'a> {
             for &buffer in self.job.model.buffers_of(layer) {
                 let dense = flight.dense(buffer)?;
                 let mut bytes = vec![0; dense.bytes() as usize];
-                flight.stream().download(&dense, &mut bytes, deadline)?;
+                flight.stream().download(&dense, &mut bytes, Deadline::after(host_timeout))?;
                 let compared = self.oracle.compare(&flight.plan().slots, layer, buffer, &bytes);
                 wrong = wrong.or(compared.err());
             }
