@@ -1,5 +1,7 @@
 //! Compose with ranks as threads: every strategy gives the oracle's bytes on every rank.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 #[path = "support/fixture.rs"]
 mod fixture;
 

@@ -25,6 +25,8 @@
 //! leaves out orders that no rank can tell apart (`Model::moves`). State counts go to stderr (`--nocapture`);
 //! with `INTERLEAVINGS_TRACE` set, counterexamples are told move by move.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 #[path = "interleavings/barrier.rs"]
 mod barrier;
 #[path = "interleavings/halves.rs"]

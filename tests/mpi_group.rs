@@ -164,7 +164,7 @@ fn a_blocking_collective_is_reported_as_busy() {
             return Ending::Abandon;
         }
         thread::scope(|scope| {
-            scope.spawn(|| barrier(&world).unwrap());
+            scope.spawn(|| time_barriers(&world, 1).unwrap());
             thread::sleep(SHORT);
             let error = group.barrier("meet", Deadline::after(SHORT)).unwrap_err();
             assert!(matches!(error, BootstrapError::Busy { call: "meet", rank: Rank(0), .. }), "{error}");
@@ -191,7 +191,7 @@ fn the_baselines_move_the_right_bytes() {
         assert_eq!(recv, [3, 3, 3, 0xA5, 1, 1, 0xA5]);
         assert!(allgatherv_bytes(&world, &[], &mut recv, &counts, &[6, 0, 0]).is_err());
         assert!(allgatherv_bytes(&world, &[], &mut recv, &counts[..2], &displs[..2]).is_err());
-        barrier(&world).unwrap();
+        time_barriers(&world, 1).unwrap();
         report(&format!("MPI: {}; {}", mpi_library_version(), same_host_copy(&world)));
         Ending::Normal
     });
