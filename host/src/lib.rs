@@ -1,4 +1,67 @@
-//! cpkv: composes a shared, paged KV cache across the ranks of a context-parallel group, byte for byte.
+//! cpkv composes a shared, paged KV cache across the ranks of a context-parallel group, byte for byte.
+//!
+//! Each rank holds a shard of the paged pool. Before a layer's attention, every rank needs the whole KV of the
+//! batch in one dense buffer: [`compose::Composer`] builds it, the same bytes on every rank, in one of six ways
+//! ([`plan::Strategy`]). No wait is without a deadline, and a rank that stops is named by the others.
+//!
+//! # Life of a group
+//!
+//! 1. Every rank brings a [`group::Bootstrap`] (threads, MPI, or the caller's own exchange), a
+//!    [`device::Device`] and a [`symm::SymmBackend`], and registers: [`group::Group`], [`compose::SharedPool`],
+//!    [`compose::Composer`]. Registration is collective, and probes what it will use.
+//! 2. For each batch: [`compose::Composer::begin`] plans it once, then for each layer
+//!    [`compose::BatchInFlight::compose_layer`] and [`compose::BatchInFlight::persist_layer`] queue the work and
+//!    return at once; [`compose::BatchInFlight::finish`] waits.
+//! 3. [`compose::Composer::close`] ends it on all ranks together. A group that met a fault cannot be closed or
+//!    used: it is registered anew.
+//!
+//! # Example: two ranks as threads
+//!
+//! ```
+//! use std::sync::Arc;
+//! use cpkv::compose::{Composer, ComposerOptions, LayerInputs, SharedPool, StrategyChoice};
+//! use cpkv::device::{CpuDevice, Device};
+//! use cpkv::group::{Group, GroupOptions, ThreadBootstrap};
+//! use cpkv::model::{BufferId, ModelSpec};
+//! use cpkv::plan::{Batch, RequestPages};
+//! use cpkv::symm::LocalBackend;
+//! use cpkv::units::{GroupSize, PageId};
+//!
+//! fn rank(bootstrap: ThreadBootstrap) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//!     let device = Arc::new(CpuDevice);
+//!     let options = GroupOptions::default();
+//!     let group = Group::register(Arc::new(bootstrap), device.clone(), Arc::new(LocalBackend), options)?;
+//!     let model = ModelSpec::preset("tiny")?.take_layers(1)?;
+//!     let pool = SharedPool::register(&group, model, 16)?;
+//!     let mut composer = Composer::register(group, pool, None, ComposerOptions::default())?;
+//!
+//!     // One request of 10 new tokens: pages 5, 2 and 9 of 4 tokens each.
+//!     let request = RequestPages {
+//!         new_tokens: 10,
+//!         current_pages: vec![PageId(5), PageId(2), PageId(9)],
+//!         ..RequestPages::default()
+//!     };
+//!     let batch = Batch { requests: vec![request], num_pad_slots: 0 };
+//!     let mut flight = composer.begin(&batch, StrategyChoice::Auto)?;
+//!     let num_rows = u64::from(flight.plan().rows.num_rows());
+//!     let inputs = LayerInputs::default()
+//!         .with(BufferId::TOKEN_KV, device.alloc(num_rows * 32)?)
+//!         .with(BufferId::INDEX_K, device.alloc(num_rows * 128 * 2)?);
+//!     flight.compose_layer(0, &inputs)?;
+//!     flight.persist_layer(0)?;
+//!     assert_eq!(flight.dense(BufferId::TOKEN_KV)?.bytes(), 3 * 4 * 32);
+//!     flight.finish()?;
+//!     composer.close()?;
+//!     Ok(())
+//! }
+//!
+//! let ranks = ThreadBootstrap::group(GroupSize::new(2)?).into_iter();
+//! let ranks: Vec<_> = ranks.map(|bootstrap| std::thread::spawn(|| rank(bootstrap))).collect();
+//! for rank in ranks {
+//!     rank.join().expect("no panic")?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
 
 pub mod collective;
 pub mod compose;

@@ -1,6 +1,6 @@
 //! Compose: before a layer's attention, every rank gets the whole KV of the batch in one dense buffer.
 //!
-//! One file a strategy. Each says which kernels and collectives a layer takes, in order; [`LayerRun`] launches them.
+//! One file a strategy. Each says which kernels and collectives a layer takes, in order; `launch` has the launches.
 
 mod agreement;
 mod composer;
