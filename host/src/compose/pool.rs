@@ -10,7 +10,8 @@ use crate::group::Group;
 use crate::model::{BufferId, ModelSpec};
 use crate::plan::PlanShape;
 use crate::symm::{
-    ArenaLayout, Carve, ProbeCarves, RegisterError, Registered, RegistrationRecord, SymmRegion, probe,
+    ArenaLayout, Carve, ProbeCarves, RegisterError, Registered, RegistrationRecord, SymmRegion,
+    describe_failures, probe,
 };
 use crate::units::{PageId, Rank};
 
@@ -57,12 +58,16 @@ impl SharedPool {
         } else {
             let (boot, backend) = (group.bootstrap(), &**group.backend());
             match SymmRegion::register("pool", boot, backend, &record, layout.clone(), deadline)? {
-                Registered::Unreachable(failures) => local(describe(&failures))?,
+                Registered::Unreachable(failures) => local(describe_failures(&failures))?,
                 Registered::Mapped(region) => {
                     let region = Arc::new(region);
                     let failures =
                         probe(&region, &probe_carves, boot, group.device(), group.stream(), deadline)?;
-                    if failures.is_empty() { Memory::Symmetric(region) } else { local(describe(&failures))? }
+                    if failures.is_empty() {
+                        Memory::Symmetric(region)
+                    } else {
+                        local(describe_failures(&failures))?
+                    }
                 }
             }
         };
@@ -190,9 +195,4 @@ fn record_of(model: &ModelSpec, num_logical_pages: u32) -> RegistrationRecord {
         .with("buffers", buffers.join(", "))
         .with("layers", layers.concat())
         .with("pool pages", num_logical_pages)
-}
-
-pub(super) fn describe(failures: &[(Rank, String)]) -> String {
-    let lines: Vec<_> = failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}")).collect();
-    lines.join("; ")
 }

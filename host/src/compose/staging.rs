@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ComposeError;
 use super::options::ComposerOptions;
-use super::pool::{SharedPool, describe};
+use super::pool::SharedPool;
 use crate::deadline::Deadline;
 use crate::device::DeviceBuffer;
 use crate::group::Group;
@@ -12,6 +12,7 @@ use crate::model::BufferId;
 use crate::plan::{PlanError, SlotPlan, StagingCapacity};
 use crate::symm::{
     ArenaError, ArenaLayout, Carve, RegisterError, Registered, RegistrationRecord, SymmRegion,
+    describe_failures,
 };
 
 const HALF_ALIGN: u64 = 4096;
@@ -81,7 +82,7 @@ impl Staging {
         let deadline = Deadline::after(group.options().bootstrap_timeout);
         let (boot, backend) = (group.bootstrap(), &**group.backend());
         Ok(match SymmRegion::register("staging", boot, backend, &record, layout, deadline)? {
-            Registered::Unreachable(failures) => Err(describe(&failures)),
+            Registered::Unreachable(failures) => Err(describe_failures(&failures)),
             Registered::Mapped(region) => {
                 Ok(Self { region: Arc::new(region), capacity, symm_dense_slots, stagings, denses })
             }

@@ -1,70 +1,19 @@
 //! A registered group: its barrier, its epoch, and the fault that may end it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cpkv_kernels::abi::HalfSelect;
-use cpkv_kernels::signal::SignalPad;
-use thiserror::Error;
 
-use super::bootstrap::{Bootstrap, BootstrapError};
+use super::bootstrap::Bootstrap;
+use super::error::GroupError;
+use super::options::{GroupOptions, spins_for};
 use super::phase::{Fault, Phase};
+use super::signal_region::SignalRegion;
 use super::signals::{BarrierCall, Signals};
 use crate::deadline::Deadline;
 use crate::device::{Device, DeviceBuffer, DeviceError, Keep, Stream};
-use crate::symm::{
-    ArenaLayout, Carve, ProbeCarves, RegisterError, Registered, RegistrationRecord, SharedBackend,
-    SymmRegion, probe,
-};
+use crate::symm::{RegisterError, SharedBackend, describe_failures, probe};
 use crate::units::{Epoch, GroupSize, Rank};
-
-/// What a group may be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupOptions {
-    /// A barrier gives up after this.
-    pub barrier_timeout: Duration,
-    /// The host gives up waiting for its stream after this; longer than the barrier's, so that the barrier says
-    /// who was missing.
-    pub host_timeout: Duration,
-    /// Registration and agreement give up after this.
-    pub bootstrap_timeout: Duration,
-    /// Whether ranks compare plan and epoch before each batch, and look at guards after it.
-    pub checked: bool,
-    /// Polls of a waiting barrier before it gives its processor away; `None`: decided from the number of cores.
-    pub num_spins: Option<u32>,
-}
-
-impl Default for GroupOptions {
-    fn default() -> Self {
-        Self {
-            barrier_timeout: Duration::from_secs(30),
-            host_timeout: Duration::from_secs(90),
-            bootstrap_timeout: Duration::from_secs(60),
-            checked: cfg!(debug_assertions),
-            num_spins: None,
-        }
-    }
-}
-
-/// Why a call on a group failed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum GroupError {
-    /// The group is poisoned.
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    /// The ranks' memory cannot be mapped here, so there is no barrier.
-    #[error("{call}: the ranks cannot read each other's memory ({reason}): use a collective strategy")]
-    NoPeerAccess {
-        /// The call.
-        call: &'static str,
-        /// Why.
-        reason: String,
-    },
-    /// The exchange between the ranks.
-    #[error(transparent)]
-    Bootstrap(#[from] BootstrapError),
-}
 
 /// The outcome of registering: what all ranks agreed on.
 enum Reach {
@@ -83,36 +32,6 @@ pub struct Group {
     reach: Reach,
     epoch: Epoch,
     phase: Phase,
-}
-
-/// A region that can hold a group's signals. Registered once, serves one group.
-pub struct SignalRegion {
-    region: Arc<SymmRegion>,
-    pad: Carve,
-    probe: ProbeCarves,
-}
-
-impl SignalRegion {
-    /// Registers a region for a group's signals. Collective.
-    ///
-    /// # Errors
-    /// [`RegisterError`], on every rank. `Ok(Err(reason))` where the ranks cannot map each other's memory.
-    pub fn register(
-        bootstrap: &dyn Bootstrap,
-        backend: &SharedBackend,
-        deadline: Deadline,
-    ) -> Result<Result<Self, String>, RegisterError> {
-        let mut layout = ArenaLayout::default();
-        let pad =
-            layout.carve("signal pad", size_of::<SignalPad>() as u64, align_of::<SignalPad>() as u64)?;
-        let probe = ProbeCarves::carve(&mut layout)?;
-        let record = RegistrationRecord::default().with("group size", bootstrap.group_size());
-        let registered = SymmRegion::register("signals", bootstrap, &**backend, &record, layout, deadline)?;
-        Ok(match registered {
-            Registered::Mapped(region) => Ok(Self { region: Arc::new(region), pad, probe }),
-            Registered::Unreachable(failures) => Err(describe(&failures)),
-        })
-    }
 }
 
 impl Group {
@@ -151,7 +70,7 @@ impl Group {
         let stream = device.stream().map_err(wrap)?;
         let failures = probe(region, carves, &*bootstrap, &*device, &*stream, deadline)?;
         if !failures.is_empty() {
-            return Self::without_peers(bootstrap, device, backend, options, describe(&failures));
+            return Self::without_peers(bootstrap, device, backend, options, describe_failures(&failures));
         }
         let signals = Signals::new(Arc::clone(region), pad.clone(), &*device, &*stream).map_err(wrap)?;
         Ok(Self::new(bootstrap, device, backend, stream, options, Reach::Peers(signals)))
@@ -371,16 +290,4 @@ impl Group {
         }
         Ok(())
     }
-}
-
-/// Who failed and why, as one line.
-fn describe(failures: &[(Rank, String)]) -> String {
-    let lines: Vec<_> = failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}")).collect();
-    lines.join("; ")
-}
-
-/// Spinning pays only where every rank has a core of its own.
-fn spins_for(group_size: GroupSize) -> u32 {
-    let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if group_size.len() > num_cores { 0 } else { 4096 }
 }

@@ -3,12 +3,15 @@
 mod bootstrap;
 mod callbacks;
 mod consensus;
+mod error;
 mod frame;
 mod handle;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+mod options;
 mod phase;
 pub(crate) mod rendezvous;
+mod signal_region;
 mod signals;
 mod threads;
 pub(crate) mod turn;
@@ -16,6 +19,9 @@ pub(crate) mod turn;
 pub use bootstrap::{Bootstrap, BootstrapError, MAX_BLOB_BYTES, Transport};
 pub use callbacks::{AllGatherFn, CallbackBootstrap};
 pub use consensus::majority;
-pub use handle::{Group, GroupError, GroupOptions, SignalRegion};
+pub use error::GroupError;
+pub use handle::Group;
+pub use options::GroupOptions;
 pub use phase::Fault;
+pub use signal_region::SignalRegion;
 pub use threads::ThreadBootstrap;

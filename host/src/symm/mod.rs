@@ -17,6 +17,6 @@ pub use available::available_bytes;
 pub use backend::{Export, Mapping, SharedBackend, SymmBackend, SymmError};
 pub use local::LocalBackend;
 pub use memfd::MemfdBackend;
-pub use probe::{ProbeCarves, probe};
+pub use probe::{ProbeCarves, describe_failures, probe};
 pub use record::{ABI_VERSION, Field, RegistrationRecord};
 pub use region::{RegisterError, Registered, SymmRegion};
