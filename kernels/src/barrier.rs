@@ -37,7 +37,8 @@ pub(crate) unsafe fn barrier(params: &BarrierParams) {
     unsafe { enter(params, pad) };
     let started_ns = arch::now_ns();
     // SAFETY: as above.
-    let missing = arch::or_lanes(unsafe { wait(params, pad, started_ns) });
+    unsafe { wait(params, pad, started_ns) };
+    arch::sync_lanes();
     if arch::lane() != 0 {
         return;
     }
@@ -46,6 +47,8 @@ pub(crate) unsafe fn barrier(params: &BarrierParams) {
         // SAFETY: `status` is valid as required.
         return unsafe { report_poison(params, poison) };
     }
+    // SAFETY: as above.
+    let missing = unsafe { missing_peers(params, pad) };
     let state = ptr::with_exposed_provenance_mut::<GroupState>(params.state as usize);
     if missing == 0 {
         // SAFETY: this rank's own state, which only its barrier writes.
@@ -87,9 +90,8 @@ unsafe fn enter(params: &BarrierParams, pad: u64) {
     }
 }
 
-/// Step 3: the peers that had not arrived at the timeout, as a mask; 0 also where poison ended the wait.
-unsafe fn wait(params: &BarrierParams, pad: u64, started_ns: u64) -> u64 {
-    let mut missing = 0;
+/// Step 3: until this lane's peers have arrived, the group is poisoned, or the time is over.
+unsafe fn wait(params: &BarrierParams, pad: u64, started_ns: u64) {
     let mut num_polls = 0;
     let mut peer = arch::lane();
     while peer < params.num_ranks {
@@ -98,16 +100,28 @@ unsafe fn wait(params: &BarrierParams, pad: u64, started_ns: u64) -> u64 {
         while unsafe { arch::load_acquire_sys(word(pad, peer)) } > 0 {
             // SAFETY: this rank's own pad.
             if unsafe { signal::is_poisoned(signal::poison_addr(pad)) } {
-                return 0;
+                return;
             }
             if arch::now_ns() - started_ns >= params.timeout_ns {
-                missing |= 1 << peer;
-                break;
+                return;
             }
             arch::pause(num_polls, params.num_spins);
             num_polls = num_polls.saturating_add(1);
         }
         peer += arch::num_lanes();
+    }
+}
+
+/// The peers that have not arrived, as a mask. Looks at all of them at one time, after the wait: a peer that came
+/// at the last moment is not blamed, and if all did, the barrier is passed.
+unsafe fn missing_peers(params: &BarrierParams, pad: u64) -> u64 {
+    let mut missing = 0;
+    for peer in 0..params.num_ranks {
+        // Acquire: pairs with the release in the peer's `enter`.
+        // SAFETY: a word of this rank's own pad.
+        if unsafe { arch::load_acquire_sys(word(pad, peer)) } > 0 {
+            missing |= 1 << peer;
+        }
     }
     missing
 }

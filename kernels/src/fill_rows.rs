@@ -5,7 +5,7 @@ use core::ptr;
 use crate::abi::{FillRowsParams, ROW_SKIP, RowLayout};
 use crate::{arch, signal};
 
-/// Runs the scatter. One row a lane at a time.
+/// Runs the scatter. One row a team at a time.
 ///
 /// # Safety
 /// The addresses in `params` are valid as documented there; no peer reads the selected half while it runs.
@@ -16,8 +16,7 @@ pub(crate) unsafe fn fill_rows(params: &FillRowsParams) {
     }
     // SAFETY: 0 or this rank's state.
     let dst_base = params.dst + unsafe { params.dst_half.offset() };
-    let stride = arch::num_blocks() * arch::num_lanes();
-    let mut i = arch::block() * arch::num_lanes() + arch::lane();
+    let mut i = arch::team();
     while i < params.num_rows {
         // SAFETY: `i` is below the table's length.
         let dst_row = unsafe { row_at(params.dst_rows, i) };
@@ -36,7 +35,7 @@ pub(crate) unsafe fn fill_rows(params: &FillRowsParams) {
             // SAFETY: the row is readable in the source, writable in the destination, which is other memory.
             unsafe { arch::copy_row(dst, src, params.row_bytes as usize) };
         }
-        i += stride;
+        i += arch::num_teams();
     }
 }
 

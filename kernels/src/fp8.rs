@@ -33,26 +33,25 @@ pub const fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// The scale of a row: the largest finite magnitude over 448; 0 where there is none.
+/// The magnitude of a bf16, as bits; 0 for infinity and NaN. Magnitudes order like their bits.
 #[inline(always)]
-pub fn row_scale(keys: &[u16; 128]) -> f32 {
-    let mut largest = 0u16;
-    for &key in keys {
-        // Magnitudes of one sign order like their bits; 0x7f80 and up are infinity and NaN.
-        let magnitude = key & 0x7fff;
-        largest = largest.max(if magnitude < 0x7f80 { magnitude } else { 0 });
-    }
+pub const fn finite_magnitude(key: u16) -> u16 {
+    let magnitude = key & 0x7fff;
+    if magnitude < 0x7f80 { magnitude } else { 0 }
+}
+
+/// The scale of a row whose largest finite magnitude is `largest`, as bf16 bits: over 448; 0 where it is 0.
+#[inline(always)]
+pub fn scale_of(largest: u16) -> f32 {
     bf16_to_f32(largest) / E4M3_MAX
 }
 
-/// Quantises a row: `keys / scale` in e4m3. A scale of 0 divides by 1 instead: zeros stay 0, infinities
+/// Quantises one key of a row: `key / scale` in e4m3. A scale of 0 divides by 1 instead: zeros stay 0, infinities
 /// saturate, NaN stays NaN.
 #[inline(always)]
-pub fn quantise_row(keys: &[u16; 128], scale: f32, out: &mut [u8; 128]) {
+pub fn quantise(key: u16, scale: f32) -> u8 {
     let divisor = if scale == 0.0 { 1.0 } else { scale };
-    for (byte, &key) in out.iter_mut().zip(keys) {
-        *byte = f32_to_e4m3(bf16_to_f32(key) / divisor);
-    }
+    f32_to_e4m3(bf16_to_f32(key) / divisor)
 }
 
 #[cfg(test)]
@@ -103,6 +102,14 @@ mod tests {
             assert_eq!(f32_to_e4m3(f32::from_bits(middle.to_bits() + 1)), code + 1);
             assert_eq!(f32_to_e4m3(f32::from_bits(middle.to_bits() - 1)), code);
         }
+    }
+
+    fn row_scale(keys: &[u16; 128]) -> f32 {
+        scale_of(keys.iter().map(|&key| finite_magnitude(key)).max().unwrap())
+    }
+
+    fn quantise_row(keys: &[u16; 128], scale: f32, out: &mut [u8; 128]) {
+        *out = keys.map(|key| quantise(key, scale));
     }
 
     #[test]

@@ -183,9 +183,8 @@ const fn row_id(run: RowRun, layer: usize, buffer: BufferId, row: u32) -> RowId 
 
 fn render_key_row(keys: [u16; INDEX_K_DIM as usize], spec: BufferSpec, row: u32, page: &mut [u8]) {
     let (dim, row) = (INDEX_K_DIM as usize, row as usize);
-    let scale = fp8::row_scale(&keys);
-    let mut codes = [0; INDEX_K_DIM as usize];
-    fp8::quantise_row(&keys, scale, &mut codes);
+    let scale = fp8::scale_of(keys.map(fp8::finite_magnitude).into_iter().max().unwrap_or(0));
+    let codes = keys.map(|key| fp8::quantise(key, scale));
     page[row * dim..(row + 1) * dim].copy_from_slice(&codes);
     let scales = spec.page_size() as usize * dim;
     page[scales + 4 * row..scales + 4 * (row + 1)].copy_from_slice(&scale.to_le_bytes());

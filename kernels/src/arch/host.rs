@@ -1,4 +1,4 @@
-//! The CPU: a kernel is one thread's work, so it is lane 0 of 1 in block 0 of 1.
+//! The CPU: a kernel is one thread's work, so it is the only lane of the only team of the only block.
 
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -6,12 +6,12 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use rustix::thread::sched_yield;
 use rustix::time::{ClockId, clock_gettime};
 
-/// This thread's position among those that share a page or a barrier.
+/// This thread's position in its block. A block shares a barrier, or a page.
 pub(crate) const fn lane() -> u32 {
     0
 }
 
-/// How many threads share a page or a barrier.
+/// Threads of a block.
 pub(crate) const fn num_lanes() -> u32 {
     1
 }
@@ -26,9 +26,30 @@ pub(crate) const fn num_blocks() -> u32 {
     1
 }
 
-/// Bit-wise or over the lanes of the block; every lane gets the result.
-pub(crate) const fn or_lanes(bits: u64) -> u64 {
-    bits
+/// Waits for all lanes of the block: what each acquired before is ordered before what any does after.
+pub(crate) const fn sync_lanes() {}
+
+/// Threads of a team. A team shares a row.
+pub(crate) const TEAM_LANES: usize = 1;
+
+/// This thread's position in its team.
+pub(crate) const fn team_lane() -> usize {
+    0
+}
+
+/// This team's position in the grid.
+pub(crate) const fn team() -> u32 {
+    0
+}
+
+/// Teams of the grid.
+pub(crate) const fn num_teams() -> u32 {
+    1
+}
+
+/// The largest of the team's values; every lane gets it.
+pub(crate) const fn team_max(value: u16) -> u16 {
+    value
 }
 
 /// Nanoseconds of a monotonic clock that all ranks of this machine share.
@@ -101,13 +122,22 @@ pub(crate) unsafe fn claim_acquire_sys_u32(word: *mut u32, value: u32) -> bool {
     word.compare_exchange(0, value, Ordering::Acquire, Ordering::Acquire).is_ok()
 }
 
-/// Copies a row this lane alone handles.
+/// Copies a row, the lanes of a team together.
 ///
 /// # Safety
 /// `bytes` are readable at `src`, writable at `dst`, and do not overlap.
 pub(crate) unsafe fn copy_row(dst: *mut u8, src: *const u8, bytes: usize) {
     // SAFETY: the caller's promise, word for word.
     unsafe { ptr::copy_nonoverlapping(src, dst, bytes) }
+}
+
+/// Stores the codes a lane made of its part of a row.
+///
+/// # Safety
+/// As many bytes are writable at `dst`, a multiple of 4.
+pub(crate) unsafe fn store_codes<const N: usize>(dst: *mut [u8; N], codes: [u8; N]) {
+    // SAFETY: writable, and bytes need no alignment.
+    unsafe { dst.write(codes) };
 }
 
 /// When a page's bytes are wanted next.
