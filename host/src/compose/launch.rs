@@ -207,7 +207,7 @@ impl LayerRun<'_> {
     pub(super) fn unpack(&mut self, buffer: BufferId) -> Result<(), ComposeError> {
         let sections = &self.tables.sections;
         let (pages, src_pages, inverse) =
-            (sections.current_pages, sections.packed_pages, sections.dense_inverse);
+            (sections.current_pages, sections.current_idx, sections.dense_inverse);
         let (src, dst) = (self.place(buffer, Place::Packed, 0), self.place(buffer, Place::Dense, 0));
         self.fill_pages(buffer, PageScatter { src, src_pages, pages, dst, inverse })
     }
@@ -216,7 +216,7 @@ impl LayerRun<'_> {
     pub(super) fn persist(&mut self, buffer: BufferId, place: Place) -> Result<(), ComposeError> {
         let sections = &self.tables.sections;
         let (pages, src_pages, inverse) =
-            (sections.current_pages, sections.current_slots, sections.pool_inverse);
+            (sections.current_idx, sections.current_slots, sections.shard_places);
         let src = self.place(buffer, place, 1);
         let dst = (self.pool.own_base(buffer) + self.pool_offset(buffer), HalfSelect::default());
         self.fill_pages(buffer, PageScatter { src, src_pages, pages, dst, inverse })

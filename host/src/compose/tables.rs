@@ -30,12 +30,13 @@ pub(super) struct Sections {
     /// Rows of straddling pages this rank owns: source rows in the pool, destination rows in the dense buffer.
     pub(super) straddle_src: Section,
     pub(super) straddle_dst: Section,
-    /// All current pages, their dense slots, and where they go in this rank's shard: what persist reads.
-    pub(super) current_pages: Section,
+    /// `0..num_current`, the dense slots of the current pages, and by current index their places in this rank's
+    /// shard: what persist reads. Not by logical page: those tables would follow the pool, and not the batch.
+    pub(super) current_idx: Section,
     pub(super) current_slots: Section,
-    pub(super) pool_inverse: InverseTable,
-    /// `0..num_current`: the packed position of each current page.
-    pub(super) packed_pages: Section,
+    pub(super) shard_places: InverseTable,
+    /// All current pages, and their dense slots by logical page: where the packed pages go.
+    pub(super) current_pages: Section,
     pub(super) dense_inverse: InverseTable,
     /// This rank's own current pages, their dense slots, and where they are published.
     pub(super) own_pages: Section,
@@ -105,9 +106,9 @@ fn pack(
         bases,
         rows: packer.push(if to_staging { &rows.staging_rows } else { &rows.dense_rows }),
         unfilled,
-        current_pages: packer.push(&slots.current_pages),
+        current_idx: packer.push(&(0..slots.num_current() as i32).collect::<Vec<_>>()),
         current_slots: packer.push(&slots.current_slots),
-        pool_inverse: push_inverse(packer, &pool_inverse(plan)),
+        shard_places: push_inverse(packer, &shard_places(plan)),
         ..Sections::default()
     };
     match strategy {
@@ -116,15 +117,15 @@ fn pack(
             (sections.straddle_src, sections.straddle_dst) = (packer.push(&src), packer.push(&dst));
         }
         Strategy::GatherCompact => {
-            sections.packed_pages = packer.push(&(0..slots.num_current() as i32).collect::<Vec<_>>());
-            sections.dense_inverse = push_inverse(packer, &slots.dense_inverse);
+            sections.current_pages = packer.push(&slots.current_pages);
+            sections.dense_inverse = push_inverse(packer, &slots.dense_inverse());
             sections.packed_ranges = packer.push(&packed_ranges(plan, pool));
         }
         Strategy::StagingPublish => {
             let own = |table: &[i32]| rows.current_idx.iter().map(|&i| table[i as usize]).collect::<Vec<_>>();
             sections.own_pages = packer.push(&own(&slots.current_pages));
             sections.own_slots = packer.push(&own(&slots.current_slots));
-            sections.staging_inverse = push_inverse(packer, &slots.staging_inverse);
+            sections.staging_inverse = push_inverse(packer, &slots.staging_inverse());
         }
         Strategy::SymmDense | Strategy::StagingFill => {}
     }
@@ -144,13 +145,14 @@ fn push_inverse(packer: &mut TablePacker, inverse: &PageInverse) -> InverseTable
     InverseTable { entries: packer.push(&inverse.destinations), first_page: inverse.first_page }
 }
 
-/// Current page -> place in this rank's shard, for the pages it owns.
-fn pool_inverse(plan: &BatchPlan) -> PageInverse {
+/// Current index -> place in this rank's shard, for the pages it owns.
+fn shard_places(plan: &BatchPlan) -> PageInverse {
     let ownership = plan.slots.ownership();
-    PageInverse::build(&plan.slots.current_pages, |i| {
-        let page = PageId(plan.slots.current_pages[i]);
+    let places = plan.slots.current_pages.iter().map(|&page| {
+        let page = PageId(page);
         if ownership.owner(page) == plan.rank { ownership.shard_idx(page) } else { PAGE_NONE }
-    })
+    });
+    PageInverse { first_page: 0, destinations: places.collect() }
 }
 
 /// Source and destination rows of the straddling pages whose original this rank owns.

@@ -35,7 +35,12 @@ impl StagingCapacity {
 
     /// As many pages as two halves of `heap_bytes` hold, with `layer_page_bytes` a page over all buffers.
     pub const fn for_heap(heap_bytes: u64, layer_page_bytes: u64) -> Self {
-        Self { num_pages: heap_bytes / (2 * layer_page_bytes) }
+        let num_pages = match heap_bytes.checked_div(layer_page_bytes.saturating_mul(2)) {
+            Some(num_pages) => num_pages,
+            // Pages without bytes always fit.
+            None => u64::MAX,
+        };
+        Self { num_pages }
     }
 
     /// Whether the batch's current pages fit.
@@ -66,5 +71,13 @@ mod tests {
     #[test]
     fn a_heap_is_shared_by_both_halves() {
         assert_eq!(StagingCapacity::for_heap(1000, 100).num_pages, 5);
+        assert_eq!(StagingCapacity::for_heap(1000, u64::MAX).num_pages, 0);
+        assert_eq!(StagingCapacity::for_heap(1000, 0).num_pages, u64::MAX);
+    }
+
+    #[test]
+    fn limits_at_the_end_of_their_type_leave_the_pool() {
+        let admission = Some(Admission { max_extend_tokens: u64::MAX, max_batch_requests: u64::MAX });
+        assert_eq!(StagingCapacity::for_admission(admission, 0, 500).num_pages, 500);
     }
 }

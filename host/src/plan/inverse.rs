@@ -5,7 +5,7 @@ use cpkv_kernels::abi::PAGE_NONE;
 use crate::units::PageId;
 
 /// Where each current page goes. Covers the pages from the smallest to the largest current one, so its size
-/// follows the batch and not the pool.
+/// follows how far apart they lie: at most the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageInverse {
     /// The logical page of the first entry.

@@ -7,10 +7,13 @@ mod error;
 mod fingerprint;
 mod inverse;
 mod pack;
+mod page_set;
 mod rank_rows;
 mod slots;
 mod spans;
 mod strategy;
+#[cfg(test)]
+mod tests;
 
 pub use batch::{Batch, RequestPages};
 pub use capacity::{Admission, StagingCapacity};

@@ -36,7 +36,11 @@ impl RankRows {
         let page_size = slots.shape.page_size;
         let current_idx: Vec<u32> =
             (0..slots.num_current()).filter(|&i| slots.writers[i as usize] == rank).collect();
-        let num_rows = current_idx.len() * page_size as usize;
+        let num_page_rows = |&i: &u32| {
+            let rows = slots.current_rows[i as usize];
+            (rows.end_row - rows.first_row) as usize
+        };
+        let num_rows = current_idx.iter().map(num_page_rows).sum();
         let (mut staging_rows, mut dense_rows) = (Vec::with_capacity(num_rows), Vec::with_capacity(num_rows));
         let mut partial_pages = Vec::new();
         for &i in &current_idx {

@@ -1,5 +1,6 @@
 //! The dense slots of a batch, and its current pages in merged-span order: the same on every rank.
 
+use super::page_set::PageSet;
 use super::{Batch, Fingerprint, PageInverse, PlanError, PlanShape, RequestPages, Span, SpanKind};
 use crate::pages::{Ownership, ZigzagSplit};
 use crate::units::{PageId, Rank};
@@ -34,7 +35,7 @@ pub struct DenseRows {
 impl DenseRows {
     /// The dense row of token `position` (prefix included) of request `request`.
     pub fn row(&self, request: usize, position: u32) -> Option<u32> {
-        self.bases.get(request).map(|base| base + position)
+        self.bases.get(request)?.checked_add(position)
     }
 }
 
@@ -55,10 +56,6 @@ pub struct SlotPlan {
     pub writers: Vec<Rank>,
     /// Slots that are prefix and current at once.
     pub straddles: Vec<Straddle>,
-    /// Current page -> dense slot.
-    pub dense_inverse: PageInverse,
-    /// Current page -> staging slot, which is its current index.
-    pub staging_inverse: PageInverse,
     /// Where the requests' tokens lie.
     pub dense_rows: DenseRows,
     /// Hash of everything above.
@@ -84,8 +81,6 @@ impl SlotPlan {
             current_slots: Vec::with_capacity(num_current),
             writers: Vec::with_capacity(num_current),
             straddles: Vec::new(),
-            dense_inverse: PageInverse::default(),
-            staging_inverse: PageInverse::default(),
             dense_rows: DenseRows { bases: Vec::with_capacity(batch.requests.len()) },
             fingerprint: Fingerprint::of(shape, batch),
             current_rows: Vec::with_capacity(num_current),
@@ -94,8 +89,6 @@ impl SlotPlan {
             plan.push_request(idx, request)?;
         }
         plan.pages.resize(num_slots, PageId::PAD);
-        plan.staging_inverse = PageInverse::build(&plan.current_pages, |i| i as i32);
-        plan.dense_inverse = PageInverse::build(&plan.current_pages, |i| plan.current_slots[i]);
         plan.check_single_place(batch)?;
         Ok(plan)
     }
@@ -108,6 +101,17 @@ impl SlotPlan {
     /// Number of current pages: the staging slots the batch takes.
     pub fn num_current(&self) -> u32 {
         self.current_pages.len() as u32
+    }
+
+    /// Current page -> dense slot. Built here and not with the plan: its size follows how far apart the page ids
+    /// lie, and not every strategy reads it.
+    pub fn dense_inverse(&self) -> PageInverse {
+        PageInverse::build(&self.current_pages, |i| self.current_slots[i])
+    }
+
+    /// Current page -> staging slot, which is its current index. Built here, as [`SlotPlan::dense_inverse`].
+    pub fn staging_inverse(&self) -> PageInverse {
+        PageInverse::build(&self.current_pages, |i| i as i32)
     }
 
     /// Whether every current page has exactly one producer.
@@ -171,20 +175,16 @@ impl SlotPlan {
         }
     }
 
-    /// A current page has one place, and is not prefix: found with the inverse, in linear time.
+    /// A current page has one place, and is not prefix.
     fn check_single_place(&self, batch: &Batch) -> Result<(), PlanError> {
-        let mut current = 0;
+        let mut current = PageSet::for_pages(&self.current_pages);
         for (request, pages) in batch.requests.iter().enumerate() {
-            for &page in &pages.current_pages {
-                // Of a page that stands twice, the inverse names one place only.
-                if self.staging_inverse.get(page) != Some(current) {
-                    return Err(PlanError::CurrentTwice { page, request });
-                }
-                current += 1;
+            if let Some(&page) = pages.current_pages.iter().find(|&&page| !current.insert(page)) {
+                return Err(PlanError::CurrentTwice { page, request });
             }
-            if let Some(&page) =
-                pages.prefix_pages.iter().find(|&&page| self.staging_inverse.get(page).is_some())
-            {
+        }
+        for (request, pages) in batch.requests.iter().enumerate() {
+            if let Some(&page) = pages.prefix_pages.iter().find(|&&page| current.contains(page)) {
                 return Err(PlanError::CurrentIsPrefix { page, request });
             }
         }
@@ -206,7 +206,7 @@ fn count(shape: PlanShape, batch: &Batch) -> Result<(usize, usize), PlanError> {
         num_slots += (request.prefix_pages.len() + request.current_pages.len()) as u64 - num_straddling;
         num_current += request.current_pages.len();
     }
-    if num_slots * u64::from(shape.page_size) > i32::MAX as u64 {
+    if num_slots.saturating_mul(u64::from(shape.page_size)) > i32::MAX as u64 {
         return Err(PlanError::TooLarge { num_slots, page_size: shape.page_size });
     }
     Ok((num_slots as usize, num_current))
