@@ -24,6 +24,8 @@ pub const FAULT_RECORDED: u32 = 2;
 pub const CAUSE_BARRIER: u32 = 1;
 /// A host that gave up waiting for its stream.
 pub const CAUSE_HOST: u32 = 2;
+/// A host that gave up waiting for the other ranks' part of an exchange.
+pub const CAUSE_EXCHANGE: u32 = 3;
 
 /// Who gave up, when, and for whom it waited.
 #[repr(C, align(64))]

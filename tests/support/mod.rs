@@ -3,6 +3,9 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod fixture;
+#[cfg(feature = "mpi")]
+pub(crate) mod processes;
+pub(crate) mod scenario;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -32,6 +35,7 @@ pub(crate) struct MpiJob {
     extra_args: Vec<&'static str>,
     finishing: Vec<u32>,
     must_succeed: bool,
+    exit_codes: Vec<i32>,
 }
 
 /// How a rank leaves after its body.
@@ -40,7 +44,16 @@ pub(crate) enum Ending {
     Normal,
     /// At once, without `MPI_Finalize`, as after a failed exchange.
     Abandon,
+    /// As [`Ending::Abandon`], with an exit code that says that the rank failed.
+    Fail(i32),
 }
+
+/// What a shell reports as the exit code of a process that was killed.
+pub(crate) const KILLED: i32 = 128 + 9;
+
+/// Runs a rank and reports its exit code, which `mpirun` does not tell.
+const REPORT_EXIT_CODE: &str =
+    r#""$@"; code=$?; echo $code >"$CPKV_TEST_REPORTS/exit-$OMPI_COMM_WORLD_RANK"; exit $code"#;
 
 impl MpiJob {
     /// All of `num_ranks` ranks finish their body, and `mpirun` succeeds.
@@ -51,6 +64,7 @@ impl MpiJob {
             extra_args: Vec::new(),
             finishing: (0..num_ranks).collect(),
             must_succeed: true,
+            exit_codes: Vec::new(),
         }
     }
 
@@ -67,6 +81,13 @@ impl MpiJob {
         self.must_succeed = false;
         self
     }
+
+    /// The ranks' processes end with exactly these codes.
+    pub(crate) fn exiting(mut self, codes: &[i32]) -> Self {
+        assert_eq!(codes.len(), self.num_ranks as usize);
+        self.exit_codes = codes.to_vec();
+        self
+    }
 }
 
 /// Runs `body` on every rank of `job`; `test` is the name of the calling test. Returns what the ranks reported; in
@@ -75,10 +96,11 @@ pub(crate) fn under_mpirun(job: &MpiJob, test: &str, body: impl FnOnce() -> Endi
     if std::env::var(BODY_VARIABLE).is_ok_and(|name| name == test) {
         let ending = body();
         report(&marker(test, &own_rank()));
-        if matches!(ending, Ending::Abandon) {
-            leave();
+        match ending {
+            Ending::Normal => return None,
+            Ending::Abandon => leave(0),
+            Ending::Fail(code) => leave(code),
         }
-        return None;
     }
     // One job at a time: each has more ranks than a small machine has cores.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -90,8 +112,11 @@ pub(crate) fn under_mpirun(job: &MpiJob, test: &str, body: impl FnOnce() -> Endi
     if rustix::process::geteuid().is_root() {
         command.arg("--allow-run-as-root");
     }
+    command.args(&job.extra_args);
+    if !job.exit_codes.is_empty() {
+        command.args(["sh", "-c", REPORT_EXIT_CODE, "sh"]);
+    }
     command
-        .args(&job.extra_args)
         .arg(std::env::current_exe().expect("the test's own program"))
         .args([test, "--exact", "--test-threads=1", "--nocapture"])
         .env(BODY_VARIABLE, test)
@@ -118,17 +143,21 @@ pub(crate) fn under_mpirun(job: &MpiJob, test: &str, body: impl FnOnce() -> Endi
         assert_eq!(finished, job.finishing.contains(&rank), "{test}: the end of rank {rank}: {output}");
         reported.push_str(&lines);
     }
+    for (rank, expected) in job.exit_codes.iter().enumerate() {
+        let code = fs::read_to_string(reports.path().join(format!("exit-{rank}"))).unwrap_or_default();
+        assert_eq!(code.trim(), expected.to_string(), "{test}: the exit code of rank {rank}: {output}");
+    }
     wait_until_gone(&token);
     Some(reported)
 }
 
 #[cfg(feature = "mpi")]
-fn leave() -> ! {
-    cpkv::group::mpi::leave_without_finalize(0)
+fn leave(code: i32) -> ! {
+    cpkv::group::mpi::leave_without_finalize(code)
 }
 
 #[cfg(not(feature = "mpi"))]
-fn leave() -> ! {
+fn leave(_code: i32) -> ! {
     panic!("only jobs under mpirun abandon it")
 }
 

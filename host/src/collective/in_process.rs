@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Collective, CollectiveError};
 use crate::deadline::Deadline;
 use crate::device::{DeviceBuffer, DeviceError, Stream};
+use crate::group::PoisonGate;
 use crate::group::rendezvous::{Failure, Seat};
 use crate::units::{GroupSize, Rank};
 
@@ -47,9 +48,18 @@ impl Collective for InProcessCollective {
 
     /// The queued work fails with [`DeviceError::CollectiveTimeout`], and for good, where a rank does not come;
     /// with [`DeviceError::CollectiveMismatch`] where the ranks' buffers differ in size or share memory.
-    fn all_reduce_sum(&self, stream: &dyn Stream, buffer: &DeviceBuffer) -> Result<(), CollectiveError> {
+    fn all_reduce_sum(
+        &self,
+        stream: &dyn Stream,
+        buffer: &DeviceBuffer,
+        gate: &PoisonGate,
+    ) -> Result<(), CollectiveError> {
         let (seat, mine, timeout) = (Arc::clone(&self.seat), buffer.clone(), self.timeout);
-        let call = move || all_reduce(&seat, mine, timeout);
+        let gate = gate.clone();
+        let call = move || match gate.is_poisoned() {
+            true => Ok(()),
+            false => all_reduce(&seat, mine, timeout),
+        };
         stream
             .host_call(CALL, Box::new(call))
             .map_err(|source| CollectiveError::Stream { bytes: buffer.bytes(), source })

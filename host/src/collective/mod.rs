@@ -9,6 +9,7 @@ use thiserror::Error;
 pub use in_process::InProcessCollective;
 
 use crate::device::{DeviceBuffer, DeviceError, Stream};
+use crate::group::PoisonGate;
 
 /// A sum-all-reduce of bytes over the ranks of a group.
 pub trait Collective: Send + Sync {
@@ -16,11 +17,16 @@ pub trait Collective: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Queues, on `stream`, the byte-wise wrapping sum of every rank's `buffer`, in place. All ranks queue the
-    /// same sizes in the same order.
+    /// same sizes in the same order. Does nothing where `gate` is poisoned when its turn comes.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    fn all_reduce_sum(&self, stream: &dyn Stream, buffer: &DeviceBuffer) -> Result<(), CollectiveError>;
+    fn all_reduce_sum(
+        &self,
+        stream: &dyn Stream,
+        buffer: &DeviceBuffer,
+        gate: &PoisonGate,
+    ) -> Result<(), CollectiveError>;
 }
 
 /// Why a collective failed.

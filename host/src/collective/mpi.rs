@@ -19,6 +19,7 @@ use mpi::ffi;
 use super::{Collective, CollectiveError};
 use crate::deadline::Deadline;
 use crate::device::{DeviceBuffer, DeviceError, Stream};
+use crate::group::PoisonGate;
 use crate::group::mpi::{LOCK_TIMEOUT, MpiError, MpiTurn, MpiWorld, check, in_place};
 
 /// The call's name, in errors and reports.
@@ -49,9 +50,17 @@ impl Collective for MpiCollective {
 
     /// The queued work fails with [`DeviceError::HostCall`] and MPI's code. Exact where every byte is non-zero
     /// on one rank at most; other sums may stop at 255 instead of wrapping.
-    fn all_reduce_sum(&self, stream: &dyn Stream, buffer: &DeviceBuffer) -> Result<(), CollectiveError> {
-        let (world, mine) = (Arc::clone(&self.world), buffer.clone());
+    fn all_reduce_sum(
+        &self,
+        stream: &dyn Stream,
+        buffer: &DeviceBuffer,
+        gate: &PoisonGate,
+    ) -> Result<(), CollectiveError> {
+        let (world, mine, gate) = (Arc::clone(&self.world), buffer.clone(), gate.clone());
         let call = move || {
+            if gate.is_poisoned() {
+                return Ok(());
+            }
             let rank = world.rank().0;
             // SAFETY: a device buffer is readable and writable while it lives, here until the call is over, and
             // the stream runs nothing else on it meanwhile.

@@ -15,10 +15,20 @@ use super::tables::{BatchTables, published_by};
 use crate::collective::Collective;
 use crate::deadline::Deadline;
 use crate::device::DeviceBuffer;
-use crate::group::Group;
+use crate::group::{Group, GroupError};
 use crate::plan::{Batch, BatchPlan, Fingerprint, Strategy};
-use crate::symm::SymmRegion;
+use crate::symm::{RegisterError, SymmRegion};
 use crate::units::Epoch;
+
+/// `error`, or the group's fault where it explains more; the peers learn of ranks that are missing.
+pub(super) fn explain(group: &Group, error: ComposeError) -> ComposeError {
+    let fault = match &error {
+        ComposeError::Bootstrap(problem)
+        | ComposeError::Register(RegisterError::Bootstrap { problem, .. }) => group.lost(problem),
+        _ => None,
+    };
+    fault.map_or(error, |fault| GroupError::from(fault).into())
+}
 
 /// Composes batches. Registered once, by all ranks.
 pub struct Composer {
@@ -46,7 +56,7 @@ impl Composer {
         let mut unreachable = group.unreachable().or(pool.unreachable()).map(str::to_owned);
         let mut staging = None;
         if unreachable.is_none() {
-            match Staging::register(&group, &pool, &options)? {
+            match Staging::register(&group, &pool, &options).map_err(|error| explain(&group, error))? {
                 Ok(registered) => staging = Some(registered),
                 Err(reason) => unreachable = Some(reason),
             }
@@ -97,7 +107,9 @@ impl Composer {
         if self.group.options().checked {
             let mine = planned.as_ref().map(|(plan, path)| self.answer(plan, path.strategy));
             let deadline = Deadline::after(self.group.options().bootstrap_timeout);
-            agree(self.group.bootstrap(), mine, deadline)?;
+            agree(self.group.bootstrap(), mine, deadline).map_err(|error| explain(&self.group, error))?;
+            // A rank that came late finds here that the others gave up.
+            self.group.check()?;
         }
         let (plan, path) = planned?;
         let strategy = path.strategy;

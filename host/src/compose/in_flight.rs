@@ -222,6 +222,8 @@ impl BatchInFlight<'_> {
         body: impl FnOnce(&mut LayerRun<'_>) -> Result<T, ComposeError>,
     ) -> Result<T, ComposeError> {
         let composer = &mut *self.composer;
+        // Strategies without a barrier would not notice.
+        composer.group.check()?;
         let inputs_keep: Vec<Keep> = inputs.buffers.iter().flatten().map(DeviceBuffer::keep).collect();
         body(&mut LayerRun {
             group: &mut composer.group,

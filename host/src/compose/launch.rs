@@ -252,12 +252,12 @@ impl LayerRun<'_> {
         bytes: u64,
     ) -> Result<(), ComposeError> {
         let Some(collective) = self.collective.filter(|_| bytes > 0) else { return Ok(()) };
-        let part = memory.slice(offset..offset + bytes)?;
+        let (part, gate) = (memory.slice(offset..offset + bytes)?, self.group.gate());
         let Some(marks) = self.marks.as_deref_mut() else {
-            return Ok(collective.all_reduce_sum(self.group.stream(), &part)?);
+            return Ok(collective.all_reduce_sum(self.group.stream(), &part, &gate)?);
         };
         let before = self.group.stream().record()?;
-        collective.all_reduce_sum(self.group.stream(), &part)?;
+        collective.all_reduce_sum(self.group.stream(), &part, &gate)?;
         marks.push([before, self.group.stream().record()?]);
         Ok(())
     }

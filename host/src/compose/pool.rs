@@ -4,6 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::ComposeError;
+use super::composer::explain;
 use crate::deadline::Deadline;
 use crate::device::DeviceBuffer;
 use crate::group::Group;
@@ -40,8 +41,12 @@ impl SharedPool {
     /// Registers a pool of `num_logical_pages` for `model`, zeroed, and probes it. Collective.
     ///
     /// # Errors
-    /// [`ComposeError::Register`], on every rank.
+    /// [`ComposeError::Register`], on every rank; [`ComposeError::Group`] where ranks did not come.
     pub fn register(group: &Group, model: ModelSpec, num_logical_pages: u32) -> Result<Self, ComposeError> {
+        Self::try_register(group, model, num_logical_pages).map_err(|error| explain(group, error))
+    }
+
+    fn try_register(group: &Group, model: ModelSpec, num_logical_pages: u32) -> Result<Self, ComposeError> {
         let shape =
             PlanShape { group_size: group.group_size(), page_size: model.page_size, num_logical_pages };
         let mut layout = ArenaLayout::default();

@@ -1,11 +1,13 @@
 //! A registered group: its barrier, its epoch, and the fault that may end it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cpkv_kernels::abi::HalfSelect;
 
-use super::bootstrap::Bootstrap;
+use super::bootstrap::{Bootstrap, BootstrapError};
 use super::error::GroupError;
+use super::gate::PoisonGate;
 use super::options::{GroupOptions, spins_for};
 use super::phase::{Fault, Phase};
 use super::signal_region::SignalRegion;
@@ -230,10 +232,21 @@ impl Group {
             problem => Fault::Stream { epoch, problem },
         };
         if let Reach::Peers(signals) = &self.reach {
-            signals.raise(self.bootstrap.group_size(), epoch, self.options.host_timeout);
+            signals.raise_host(self.bootstrap.group_size(), epoch, self.options.host_timeout);
         }
         self.poison(fault.clone());
         Err(fault.into())
+    }
+
+    /// The fault behind an exchange that failed: what another rank said first, or that ranks are missing, which the
+    /// peers are told, so that one that comes late does not go on alone. `None`: `problem` says it all.
+    pub(crate) fn lost(&self, problem: &BootstrapError) -> Option<Fault> {
+        let Reach::Peers(signals) = &self.reach else { return None };
+        if let (None, BootstrapError::Missing { missing, waited_ms, .. }) = (signals.fault(), problem) {
+            let waited = Duration::from_millis(*waited_ms);
+            signals.raise_exchange(self.group_size(), self.epoch, waited, *missing);
+        }
+        signals.fault()
     }
 
     fn poison(&mut self, fault: Fault) {
@@ -255,6 +268,11 @@ impl Group {
     /// The half being filled (`passed` 0) or read (`passed` 1), halves `stride` bytes apart.
     pub(crate) fn half(&self, stride: u64, passed: u64) -> HalfSelect {
         self.signals("").map_or(HalfSelect::default(), |signals| signals.half(stride, passed))
+    }
+
+    /// What queued host calls look at before they start.
+    pub(crate) fn gate(&self) -> PoisonGate {
+        self.signals("").map_or(PoisonGate::default(), Signals::gate)
     }
 
     /// What launched kernels need of the group.

@@ -5,6 +5,7 @@ mod callbacks;
 mod consensus;
 mod error;
 mod frame;
+mod gate;
 mod handle;
 #[cfg(feature = "mpi")]
 pub mod mpi;
@@ -20,6 +21,7 @@ pub use bootstrap::{Bootstrap, BootstrapError, MAX_BLOB_BYTES, Transport};
 pub use callbacks::{AllGatherFn, CallbackBootstrap};
 pub use consensus::majority;
 pub use error::GroupError;
+pub use gate::PoisonGate;
 pub use handle::Group;
 pub use options::GroupOptions;
 pub use phase::Fault;

@@ -59,6 +59,21 @@ pub enum Fault {
         /// How long, in milliseconds.
         waited_ms: u64,
     },
+    /// Some rank gave up waiting for the others in an exchange: a registration, or the agreement on a batch.
+    #[error(
+        "group poisoned at epoch {epoch}: rank {by} waited {waited_ms} ms for ranks {missing} in an exchange between \
+         the ranks. Nothing was launched after it; see why they died or stopped, and register the group anew"
+    )]
+    Exchange {
+        /// Who gave up first.
+        by: Rank,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Who had not arrived.
+        missing: RankSet,
+        /// How long it waited, in milliseconds.
+        waited_ms: u64,
+    },
     /// This rank's stream failed.
     #[error("group poisoned at epoch {epoch}: {problem}. Register the group anew")]
     Stream {

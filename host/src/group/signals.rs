@@ -6,10 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use cpkv_kernels::abi::{BarrierParams, GroupState, HalfSelect};
-use cpkv_kernels::signal::{self, CAUSE_HOST, FAULT_CLAIMED, FAULT_RECORDED, FaultRecord, SignalPad};
+use cpkv_kernels::signal::{
+    self, CAUSE_EXCHANGE, CAUSE_HOST, FAULT_CLAIMED, FAULT_RECORDED, FaultRecord, SignalPad,
+};
 use cpkv_kernels::{Kernel, now_ns};
 
 use super::bootstrap::{Bootstrap, BootstrapError};
+use super::gate::PoisonGate;
 use super::phase::Fault;
 use crate::deadline::Deadline;
 use crate::device::{Device, DeviceBuffer, DeviceError, Keep, Stream};
@@ -122,6 +125,12 @@ impl Signals {
         &self.state
     }
 
+    /// A look at the poison word for queued host calls.
+    pub(super) fn gate(&self) -> PoisonGate {
+        // SAFETY: `keep` holds the region that the own pad lies in.
+        unsafe { PoisonGate::new(self.poison(), self.keep()) }
+    }
+
     pub(super) fn keep(&self) -> Keep {
         Arc::clone(&self.keep)
     }
@@ -156,17 +165,32 @@ impl Signals {
         last
     }
 
-    /// Poisons every rank's pad from the host: this rank gives up.
-    pub(super) fn raise(&self, group_size: GroupSize, epoch: Epoch, waited: Duration) {
+    /// Poisons every rank's pad from the host: this rank gives up waiting for its stream.
+    pub(super) fn raise_host(&self, group_size: GroupSize, epoch: Epoch, waited: Duration) {
+        self.raise(group_size, epoch, waited, RankSet::default(), CAUSE_HOST);
+    }
+
+    /// As [`Signals::raise_host`]: this rank gives up waiting for `missing` in an exchange.
+    pub(super) fn raise_exchange(
+        &self,
+        group_size: GroupSize,
+        epoch: Epoch,
+        waited: Duration,
+        missing: RankSet,
+    ) {
+        self.raise(group_size, epoch, waited, missing, CAUSE_EXCHANGE);
+    }
+
+    fn raise(&self, group_size: GroupSize, epoch: Epoch, waited: Duration, missing: RankSet, cause: u32) {
         let me = self.region.rank();
         let record = FaultRecord {
             word: FAULT_RECORDED,
             by_rank: me.0,
-            missing: 0,
+            missing: missing.0,
             epoch: epoch.0,
             elapsed_ns: u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX),
             tag: 0,
-            cause: CAUSE_HOST,
+            cause,
         };
         for rank in std::iter::once(me).chain(group_size.peers(me)) {
             let pad = self.region.addr(rank, &self.pad);
@@ -200,6 +224,9 @@ fn fault_of(record: FaultRecord) -> Fault {
     match record {
         FaultRecord { word, .. } if word != FAULT_RECORDED => Fault::Unrecorded,
         FaultRecord { cause: CAUSE_HOST, .. } => Fault::Host { by, epoch, waited_ms },
+        FaultRecord { missing, cause: CAUSE_EXCHANGE, .. } => {
+            Fault::Exchange { by, epoch, missing: RankSet(missing), waited_ms }
+        }
         FaultRecord { missing, tag, .. } => {
             Fault::Barrier { by, epoch, missing: RankSet(missing), waited_ms, tag }
         }

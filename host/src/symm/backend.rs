@@ -38,6 +38,12 @@ pub trait SymmBackend: Send + Sync {
     /// [`SymmError::Reserve`] where the machine does not have it.
     fn allocate(&self, bytes: u64) -> Result<Mapping, SymmError>;
 
+    /// Bytes that all ranks of this machine together may still allocate. `None`: not known beforehand; `allocate`
+    /// refuses.
+    fn available_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Makes `mapping` (from [`SymmBackend::allocate`]) openable by the peers.
     ///
     /// # Errors

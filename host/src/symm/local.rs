@@ -67,6 +67,10 @@ impl SymmBackend for LocalBackend {
         Ok(Arc::new(Region { map, bytes }).into_mapping())
     }
 
+    fn available_bytes(&self) -> Option<u64> {
+        available_bytes()
+    }
+
     fn export(&self, mapping: &Mapping, _deadline: Deadline) -> Result<Export, SymmError> {
         let foreign = SymmError::ForeignMapping { backend: NAME };
         let region = Arc::clone(&mapping.keep).downcast::<Region>().map_err(|_| foreign)?;

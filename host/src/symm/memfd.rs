@@ -48,8 +48,8 @@ impl SymmBackend for MemfdBackend {
         NAME
     }
 
-    /// Ranks that allocate at the same time can each find the memory there and together be too many: that is
-    /// the refusal of `fallocate`.
+    /// Ranks that allocate at the same time can each find the memory there and together be too many, and then the
+    /// kernel kills before `fallocate` refuses: registration looks at all of them together first.
     fn allocate(&self, bytes: u64) -> Result<Mapping, SymmError> {
         let available = available_bytes();
         let refused = |call, code| SymmError::Reserve {
@@ -71,6 +71,10 @@ impl SymmBackend for MemfdBackend {
         let map = Map::shared(file.as_fd(), file_bytes as usize).map_err(|error| failed("mmap", error))?;
         map.advise_huge_pages();
         Ok(Mapping { addr: map.addr(), bytes, keep: Arc::new(Region { map, file, bytes }) })
+    }
+
+    fn available_bytes(&self) -> Option<u64> {
+        available_bytes()
     }
 
     fn export(&self, mapping: &Mapping, deadline: Deadline) -> Result<Export, SymmError> {

@@ -17,6 +17,7 @@ pub use available::available_bytes;
 pub use backend::{Export, Mapping, SharedBackend, SymmBackend, SymmError};
 pub use local::LocalBackend;
 pub use memfd::MemfdBackend;
-pub use probe::{ProbeCarves, describe_failures, probe};
+pub use probe::{ProbeCarves, probe};
 pub use record::{ABI_VERSION, Field, RegistrationRecord};
+pub(crate) use region::describe_failures;
 pub use region::{RegisterError, Registered, SymmRegion};

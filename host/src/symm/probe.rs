@@ -65,12 +65,6 @@ pub fn probe(
     Ok(failed.map(|(rank, text)| (rank, String::from_utf8_lossy(&text).into_owned())).collect())
 }
 
-/// Who failed and why, as one line.
-pub fn describe_failures(failures: &[(Rank, String)]) -> String {
-    let lines: Vec<_> = failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}")).collect();
-    lines.join("; ")
-}
-
 enum ProbeError {
     Device(DeviceError),
     Bootstrap(BootstrapError),

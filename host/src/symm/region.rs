@@ -3,7 +3,8 @@
 //! Life cycle, every step collective:
 //!
 //! 1. *compare* the registration records: a rank that differs is named, nothing is allocated
-//! 2. *allocate* the own memory and fill its guards; whoever cannot says so, and all give up together
+//! 2. look whether all ranks' memory fits, *allocate* the own and fill its guards; whoever cannot says so, and all
+//!    give up together
 //! 3. *export* a handle and exchange it
 //! 4. *open* the peers' memory; the outcomes are exchanged, so all use the region or none does
 //! 5. use: `base(r) + offset` is the same object on rank `r`
@@ -21,7 +22,7 @@ use super::record::{RegistrationRecord, first_difference};
 use crate::deadline::Deadline;
 use crate::device::{DeviceBuffer, DeviceError};
 use crate::group::{Bootstrap, BootstrapError, majority};
-use crate::units::Rank;
+use crate::units::{GroupSize, Rank};
 
 /// Why a region could not be registered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -134,6 +135,10 @@ impl SymmRegion {
         let record = record.clone().with("backend", backend.name()).with("order of carves", layout_hash);
         exchange.compare(&record)?;
         let memory = |problem| RegisterError::Memory { region: name.to_owned(), problem };
+        // All ranks together, before any of them takes its part.
+        let room = room_for_all(backend, layout.region_bytes(), bootstrap.group_size());
+        exchange.all_or_none("register: check memory", room.as_ref().err())?;
+        room.map_err(memory)?;
         let allocated = backend.allocate(layout.region_bytes());
         exchange.all_or_none("register: allocate", allocated.as_ref().err())?;
         let own = allocated.map_err(memory)?;
@@ -294,6 +299,27 @@ impl Exchange<'_> {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Who failed and why, as one line.
+pub(crate) fn describe_failures(failures: &[(Rank, String)]) -> String {
+    let lines: Vec<_> = failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}")).collect();
+    lines.join("; ")
+}
+
+/// Whether every rank's `bytes` fit at once: the ranks share one machine.
+fn room_for_all(backend: &dyn SymmBackend, bytes: u64, size: GroupSize) -> Result<(), SymmError> {
+    let needed = bytes.saturating_mul(u64::from(size.get()));
+    match backend.available_bytes() {
+        Some(available_bytes) if needed > available_bytes => Err(SymmError::Reserve {
+            backend: backend.name(),
+            bytes: needed,
+            call: "check of all ranks",
+            code: 0,
+            available_bytes,
+        }),
+        _ => Ok(()),
     }
 }
 

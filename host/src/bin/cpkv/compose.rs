@@ -30,12 +30,7 @@ const MAX_MESSAGE_BYTES: usize = 512;
 /// Runs the command.
 pub(crate) fn run(args: ComposeArgs) -> Result<(), RunError> {
     let size = ranks::group_size(args.ranks)?;
-    let job = match Job::prepare(&args, size) {
-        Ok(job) => job,
-        // Every process finds the same: one of them says it.
-        Err(error) if !ranks::speaks() => std::process::exit(i32::from(error.exit_code())),
-        Err(error) => return Err(error),
-    };
+    let job = Job::prepare(&args, size)?;
     let report = ranks::run_all(size, job.timeout, |env| RankRun::start(&env, &job)?.run())?;
     if let Some(report) = report {
         report.print(args.json)?;

@@ -33,6 +33,12 @@ pub(crate) enum RunError {
     #[cfg_attr(feature = "mpi", expect(dead_code, reason = "only builds without MPI can say so"))]
     NoMpi,
     #[cfg(feature = "mpi")]
+    #[error(
+        "the environment says {started} processes, MPI says {found}: start it with the mpirun of the MPI it was built \
+         with, or without OMPI_COMM_WORLD_SIZE, PMI_SIZE and PMIX_SIZE to have threads as ranks"
+    )]
+    WorldSize { started: u32, found: u32 },
+    #[cfg(feature = "mpi")]
     #[error(transparent)]
     Mpi(#[from] cpkv::group::mpi::MpiError),
     #[error(transparent)]
@@ -55,8 +61,11 @@ pub(crate) enum RunError {
     Output(#[from] std::io::Error),
 }
 
+/// The exit status of bad input.
+pub(crate) const BAD_INPUT: u8 = 2;
+
 impl RunError {
-    /// 2 for bad input, which a user mends on the command line; 1 for everything else.
+    /// [`BAD_INPUT`] for bad input, which a user mends on the command line; 1 for everything else.
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
             Self::Trace(_)
@@ -66,7 +75,9 @@ impl RunError {
             | Self::HeapVariable { .. }
             | Self::NoBatch
             | Self::RanksUnderMpi { .. }
-            | Self::NoMpi => 2,
+            | Self::NoMpi => BAD_INPUT,
+            #[cfg(feature = "mpi")]
+            Self::WorldSize { .. } => BAD_INPUT,
             _ => 1,
         }
     }

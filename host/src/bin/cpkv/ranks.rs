@@ -62,7 +62,7 @@ pub(crate) fn run_all<T: Send>(
     body: impl Fn(RankEnv) -> Result<T, RunError> + Sync,
 ) -> Result<T, RunError> {
     if mpi_processes().is_some() {
-        return run_process(body);
+        return run_process(size, body);
     }
     let collectives = InProcessCollective::group(size, timeout);
     let envs =
@@ -97,19 +97,22 @@ pub(crate) fn run_all<T: Send>(
 }
 
 #[cfg(not(feature = "mpi"))]
-fn run_process<T>(_body: impl Fn(RankEnv) -> Result<T, RunError>) -> Result<T, RunError> {
+fn run_process<T>(_size: GroupSize, _body: impl Fn(RankEnv) -> Result<T, RunError>) -> Result<T, RunError> {
     Err(RunError::NoMpi)
 }
 
 /// This process as a rank. After a fault it leaves at once: `MPI_Finalize` would wait for ranks that are gone.
 #[cfg(feature = "mpi")]
-fn run_process<T>(body: impl Fn(RankEnv) -> Result<T, RunError>) -> Result<T, RunError> {
+fn run_process<T>(size: GroupSize, body: impl Fn(RankEnv) -> Result<T, RunError>) -> Result<T, RunError> {
     use cpkv::collective::mpi::MpiCollective;
     use cpkv::group::mpi::{MpiBootstrap, MpiWorld, leave_without_finalize};
     use cpkv::symm::MemfdBackend;
 
     let world = MpiWorld::init()?;
     let rank = world.rank();
+    if world.size() != size {
+        return Err(RunError::WorldSize { started: size.get(), found: world.size().get() });
+    }
     let outcome = body(RankEnv {
         bootstrap: Arc::new(MpiBootstrap::new(Arc::clone(&world))),
         backend: Arc::new(MemfdBackend),
