@@ -81,7 +81,7 @@ fn examine(env: &RankEnv) -> Result<Option<Findings>, RunError> {
 
 #[cfg(feature = "mpi")]
 fn describe_mpi(env: &RankEnv) -> String {
-    let version = cpkv::group::mpi::mpi_library_version();
+    let version = ranks::mpi_library_version();
     match &env.library {
         Some(library) => format!("{version}; copies by {}", library.copy_mechanism()),
         None => format!("{version}; not started by mpirun, so ranks are threads"),

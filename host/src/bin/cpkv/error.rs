@@ -40,7 +40,7 @@ pub(crate) enum RunError {
     WorldSize { started: u32, found: u32 },
     #[cfg(feature = "mpi")]
     #[error(transparent)]
-    Mpi(#[from] cpkv::group::mpi::MpiError),
+    Mpi(#[from] crate::ranks::MpiError),
     #[error(transparent)]
     Compose(#[from] ComposeError),
     #[error(transparent)]

@@ -5,6 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use cpkv::collective::{Collective, InProcessCollective};
+#[cfg(feature = "mpi")]
+pub(crate) use cpkv::group::mpi::{MpiError, mpi_library_version};
 use cpkv::group::{Bootstrap, ThreadBootstrap};
 use cpkv::symm::{LocalBackend, SharedBackend};
 use cpkv::units::{GroupSize, Rank};
