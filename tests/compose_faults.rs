@@ -302,7 +302,7 @@ fn a_rank_with_another_model_is_named_with_both_values() {
             panic!("{error}");
         };
         assert_eq!((*rank, field.as_str()), (Rank(2), "layers"));
-        assert_eq!((expected.as_str(), got.as_str()), ("21", "212"));
+        assert_eq!((expected.as_str(), got.as_str()), ("0+1,0", "0+1,0,0+1"));
     });
 }
 
@@ -326,6 +326,13 @@ fn inputs_of_the_wrong_size_or_for_the_wrong_buffer_are_refused() {
             LayerInputs::default().with(BufferId::TOKEN_KV, input(200)).with(BufferId::INDEX_K, input(2560));
         let extra = flight.compose_layer(1, &both).unwrap_err();
         assert!(matches!(extra, ComposeError::InputPresence { problem: "unexpected", .. }), "{extra}");
+        let dense = flight.dense(BufferId::TOKEN_KV).unwrap();
+        let own = LayerInputs::default().with(BufferId::TOKEN_KV, dense.slice(0..200).unwrap());
+        let overlap = flight.compose_layer(1, &own).unwrap_err();
+        assert!(matches!(overlap, ComposeError::InputMemory { .. }), "{overlap}");
+        let odd = LayerInputs::default().with(BufferId::TOKEN_KV, input(208).slice(4..204).unwrap());
+        let unaligned = flight.compose_layer(1, &odd).unwrap_err();
+        assert!(matches!(unaligned, ComposeError::InputMemory { .. }), "{unaligned}");
         assert!(matches!(flight.compose_layer(2, &none), Err(ComposeError::NoSuchLayer { .. })));
         let unpersistable = flight.persist_layer(0).unwrap_err();
         assert!(matches!(unpersistable, ComposeError::NotComposed { layer: 0, composed: None }));

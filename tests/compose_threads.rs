@@ -8,8 +8,10 @@ mod fixture;
 mod scenario;
 
 use cpkv::compose::{ComposeError, ComposerOptions, StrategyChoice};
-use cpkv::plan::{Admission, PlanError, Strategy};
-use fixture::{ALL, BatchMaker, Bench, LONG, composer_options, group_options, model, on_threads};
+use cpkv::plan::{Admission, Batch, PlanError, Strategy};
+use fixture::{
+    ALL, BatchMaker, Bench, LONG, composer_options, group_options, layer_inputs, model, on_threads,
+};
 use scenario::{CONVERSATION_PAGES, PAGE_SIZE, conversation, padding, straddles};
 
 #[test]
@@ -71,6 +73,44 @@ fn staging_exactly_full_passes_and_one_page_over_fails_everywhere_before_anythin
         assert_eq!(error, ComposeError::Plan(expected));
         assert_eq!(bench.composer.group().epoch(), epoch);
         bench.prove(&full, StrategyChoice::Auto).unwrap();
+        bench.composer.close().unwrap();
+    });
+}
+
+#[test]
+fn a_forward_waits_for_no_stream_between_its_layers() {
+    on_threads(3, |setup| {
+        let mut bench = Bench::usual(&setup, model(5, PAGE_SIZE), 64);
+        let batch = BatchMaker::new(64, PAGE_SIZE).fresh(&[50, 9]);
+        for strategy in ALL {
+            let Bench { composer, oracle, model, device } = &mut bench;
+            let mut flight = composer.begin(&batch, StrategyChoice::Exactly(strategy)).unwrap();
+            let inputs: Vec<_> =
+                (0..5).map(|layer| layer_inputs(&flight, oracle, *device, model, layer)).collect();
+            let before = flight.stream().num_host_syncs();
+            for (layer, inputs) in inputs.iter().enumerate() {
+                flight.compose_layer(layer, inputs).unwrap();
+                flight.persist_layer(layer).unwrap();
+            }
+            assert_eq!(flight.stream().num_host_syncs(), before, "{strategy}");
+            flight.finish().unwrap();
+        }
+        bench.composer.close().unwrap();
+    });
+}
+
+#[test]
+fn a_batch_without_new_tokens_is_enclosed_in_barriers_where_nothing_else_orders_its_reads() {
+    on_threads(3, |setup| {
+        let mut bench = Bench::usual(&setup, model(3, PAGE_SIZE), 64);
+        let mut maker = BatchMaker::new(64, PAGE_SIZE);
+        let base = maker.fresh(&[40]);
+        bench.prove_all(&base, &ALL);
+        let prefix = base.requests[0].current_pages.clone();
+        let batch = Batch { requests: vec![maker.request(&prefix, 40, 0)], num_pad_slots: 0 };
+        let epoch = bench.composer.group().epoch().0;
+        bench.prove(&batch, StrategyChoice::Exactly(Strategy::GatherCompact)).unwrap();
+        assert_eq!(bench.composer.group().epoch().0, epoch + 2);
         bench.composer.close().unwrap();
     });
 }

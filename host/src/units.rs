@@ -28,7 +28,7 @@ impl fmt::Display for Rank {
 }
 
 /// Number of ranks of a group: `1..=64`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct GroupSize(u32);
 

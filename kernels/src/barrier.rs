@@ -77,7 +77,8 @@ unsafe fn enter(params: &BarrierParams, pad: u64) {
     let mut peer = arch::lane();
     while peer < params.num_ranks {
         if peer != params.rank {
-            // Relaxed: it only cancels the peer's -1, and the reader is this rank.
+            // Relaxed: the reader is this rank. Where the peer's -1 came first, this read-modify-write continues its
+            // release sequence, so the load in `wait` still acquires what the peer released.
             // SAFETY: a word of this rank's own pad.
             unsafe { arch::add_relaxed_sys(word(pad, peer), 1) };
             // SAFETY: the table has an entry for every rank.
@@ -137,15 +138,19 @@ unsafe fn poison_group(params: &BarrierParams, record: FaultRecord) {
     }
 }
 
-/// Copies the record that stands in the own pad to where the host reads it.
+/// Copies the record that stands in the own pad to where the host reads it. One that is still being written is left
+/// there: the host finds it in the pad.
 unsafe fn report_poison(params: &BarrierParams, poison: u64) {
     if arch::lane() != 0 {
         return;
     }
     // SAFETY: this rank's own record.
-    if let Some(record) = unsafe { signal::read_fault(poison) } {
+    match unsafe { signal::read_fault(poison) } {
         // SAFETY: `status` is a record.
-        unsafe { signal::raise_fault(params.status, record) };
+        Some(record) if record.word == FAULT_RECORDED => unsafe {
+            signal::raise_fault(params.status, record)
+        },
+        _ => {}
     }
 }
 

@@ -3,8 +3,10 @@
 //! | word | writer | reader | order | at rest | reset |
 //! |---|---|---|---|---|---|
 //! | `words[t]` of rank me | me: +1 on entering; t: -1 on entering | me | my +1 relaxed; t's -1 release.sys, my load acquire.sys | 0 | never: both adds cancel |
-//! | `fault.word` of rank me | any rank that gives up: 0 -> 1 (claims the record) -> 2 (record complete) | me, every kernel and the host | claim acquire.sys; store release.sys, load acquire.sys | 0 | never: a poisoned pad is not used again |
+//! | `fault.word` of rank me | any rank that gives up: 0 -> 1 (claims the record) -> 2 (record complete) | me, every kernel and the host | claim relaxed.sys; store release.sys, load acquire.sys | 0 | never: a poisoned pad is not used again |
 //! | `fault` fields | the claimer, between 1 and 2 | whoever read 2 | ordered by `word` | 0 | never |
+//! | `status` (rank-local, host-readable) | the own barrier, from the own pad's complete record | the own host | as `fault.word` | 0 | never |
+//! | `GroupState.epoch` (rank-local) | the own barrier, on passing | fill and gather behind it on the stream | stream order | count of barriers passed | never |
 //!
 use core::ptr;
 
@@ -26,6 +28,8 @@ pub const CAUSE_BARRIER: u32 = 1;
 pub const CAUSE_HOST: u32 = 2;
 /// A host that gave up waiting for the other ranks' part of an exchange.
 pub const CAUSE_EXCHANGE: u32 = 3;
+/// A stream that failed.
+pub const CAUSE_STREAM: u32 = 4;
 
 /// Who gave up, when, and for whom it waited.
 #[repr(C, align(64))]
@@ -43,7 +47,7 @@ pub struct FaultRecord {
     pub elapsed_ns: u64,
     /// What its caller called the barrier.
     pub tag: u32,
-    /// [`CAUSE_BARRIER`] or [`CAUSE_HOST`].
+    /// [`CAUSE_BARRIER`], [`CAUSE_HOST`], [`CAUSE_EXCHANGE`] or [`CAUSE_STREAM`].
     pub cause: u32,
 }
 
@@ -91,7 +95,7 @@ pub unsafe fn raise_fault(dst: u64, record: FaultRecord) {
     let dst = ptr::with_exposed_provenance_mut::<FaultRecord>(dst as usize);
     let word = dst.cast::<u32>();
     // SAFETY: `word` is the record's first field.
-    if !unsafe { arch::claim_acquire_sys_u32(word, FAULT_CLAIMED) } {
+    if !unsafe { arch::claim_relaxed_sys_u32(word, FAULT_CLAIMED) } {
         return;
     }
     let FaultRecord { word: _, by_rank, missing, epoch, elapsed_ns, tag, cause } = record;

@@ -138,10 +138,11 @@ impl Bench {
     }
 
     /// Composes every layer of `batch` into poisoned memory, compares every byte, persists every layer and compares
-    /// every page this rank owns. The oracle's pool stays as it was: call [`Bench::persisted`] when done.
+    /// every page this rank owns. Every call stamps other bytes. The oracle's pool stays as it was: call [`Bench::persisted`] when done.
     pub(crate) fn prove(&mut self, batch: &Batch, choice: StrategyChoice) -> Result<(), ComposeError> {
         let (oracle, model, device) = (&mut self.oracle, &self.model, self.device);
         let mut flight = self.composer.begin(batch, choice)?;
+        oracle.restamp();
         for layer in 0..model.num_layers() {
             poison(&flight, model, layer)?;
             let inputs = layer_inputs(&flight, oracle, device, model, layer);

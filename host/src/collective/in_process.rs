@@ -48,7 +48,7 @@ impl Collective for InProcessCollective {
 
     /// The queued work fails with [`DeviceError::CollectiveTimeout`], and for good, where a rank does not come;
     /// with [`DeviceError::CollectiveMismatch`] where the ranks' buffers differ in size or share memory.
-    fn all_reduce_sum(
+    unsafe fn all_reduce_sum(
         &self,
         stream: &dyn Stream,
         buffer: &DeviceBuffer,

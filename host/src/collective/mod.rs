@@ -16,12 +16,17 @@ pub trait Collective: Send + Sync {
     /// Its name, for reports: `mpi`, `in-process`, `nccl`.
     fn name(&self) -> &'static str;
 
-    /// Queues, on `stream`, the byte-wise wrapping sum of every rank's `buffer`, in place. All ranks queue the
+    /// Queues, on `stream`, the byte-wise sum of every rank's `buffer`, in place; exact where every byte is non-zero
+    /// on one rank at most (other sums may wrap or saturate). All ranks queue the
     /// same sizes in the same order. Does nothing where `gate` is poisoned when its turn comes.
+    ///
+    /// # Safety
+    /// `buffer` is memory this collective can address (the host's, for those of this crate), and until the sum is
+    /// done nothing but earlier and later work on `stream` touches it.
     ///
     /// # Errors
     /// [`CollectiveError`].
-    fn all_reduce_sum(
+    unsafe fn all_reduce_sum(
         &self,
         stream: &dyn Stream,
         buffer: &DeviceBuffer,

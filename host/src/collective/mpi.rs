@@ -50,7 +50,7 @@ impl Collective for MpiCollective {
 
     /// The queued work fails with [`DeviceError::HostCall`] and MPI's code. Exact where every byte is non-zero
     /// on one rank at most; other sums may stop at 255 instead of wrapping.
-    fn all_reduce_sum(
+    unsafe fn all_reduce_sum(
         &self,
         stream: &dyn Stream,
         buffer: &DeviceBuffer,
@@ -62,8 +62,8 @@ impl Collective for MpiCollective {
                 return Ok(());
             }
             let rank = world.rank().0;
-            // SAFETY: a device buffer is readable and writable while it lives, here until the call is over, and
-            // the stream runs nothing else on it meanwhile.
+            // SAFETY: `mine` keeps the buffer alive until the call is over; that the host reaches it and nothing else
+            // touches it is the caller's promise.
             let outcome = unsafe { all_reduce_bytes(&world, mine.addr(), mine.bytes()) };
             outcome.map_err(|error| match error {
                 MpiError::Call { function, code } => {

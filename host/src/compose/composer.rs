@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use super::ComposeError;
 use super::agreement::agree;
+use super::checks::{check_epoch, check_guards};
+use super::choice::Conditions;
 use super::dense::DenseBuffers;
+use super::error::explain;
 use super::gather_compact::needs_enclosing_barriers;
 use super::in_flight::{BatchInFlight, LayerInputs, batch_keep};
 use super::options::{ComposerOptions, StrategyChoice};
@@ -15,19 +18,17 @@ use super::tables::{BatchTables, published_by};
 use crate::collective::Collective;
 use crate::deadline::Deadline;
 use crate::device::DeviceBuffer;
-use crate::group::{Group, GroupError};
+use crate::group::Group;
 use crate::plan::{Batch, BatchPlan, Fingerprint, Strategy};
-use crate::symm::{RegisterError, SymmRegion};
+use crate::symm::{RegistrationRecord, SymmRegion, compare_records};
 use crate::units::Epoch;
 
-/// `error`, or the group's fault where it explains more; the peers learn of ranks that are missing.
-pub(super) fn explain(group: &Group, error: ComposeError) -> ComposeError {
-    let fault = match &error {
-        ComposeError::Bootstrap(problem)
-        | ComposeError::Register(RegisterError::Bootstrap { problem, .. }) => group.lost(problem),
-        _ => None,
-    };
-    fault.map_or(error, |fault| GroupError::from(fault).into())
+/// A batch that this rank is ready for.
+struct Prepared {
+    plan: BatchPlan,
+    path: Path,
+    tables: BatchTables,
+    packed: Option<DeviceBuffer>,
 }
 
 /// Composes batches. Registered once, by all ranks.
@@ -53,6 +54,12 @@ impl Composer {
         collective: Option<Arc<dyn Collective>>,
         options: ComposerOptions,
     ) -> Result<Self, ComposeError> {
+        let record = RegistrationRecord::default()
+            .with("collective", collective.as_ref().map_or("none", |collective| collective.name()))
+            .with("symmetric dense slots", options.symm_dense_slots.unwrap_or(0));
+        let deadline = Deadline::after(group.options().bootstrap_timeout);
+        compare_records("composer", group.bootstrap(), &record, deadline)
+            .map_err(|error| explain(&group, error.into()))?;
         let mut unreachable = group.unreachable().or(pool.unreachable()).map(str::to_owned);
         let mut staging = None;
         if unreachable.is_none() {
@@ -61,7 +68,8 @@ impl Composer {
                 Err(reason) => unreachable = Some(reason),
             }
         }
-        let num_probes = if group.unreachable().is_none() { 2 } else { 1 };
+        // One for the signals: opening peers' memory is part of it.
+        let num_probes = 1 + pool.num_probes();
         let stats = Stats { num_probes, unreachable, ..Stats::default() };
         let dense = DenseBuffers::default();
         Ok(Self { group, pool, staging, collective, dense, stats, packed: None, options })
@@ -92,44 +100,40 @@ impl Composer {
         self.staging.as_ref().map(|staging| staging.capacity.num_pages)
     }
 
-    /// Plans `batch`, agrees on it with the other ranks in checked mode, and uploads its tables.
+    /// The plan of `batch` on this rank: pure, nothing is queued and no rank is asked.
+    ///
+    /// # Errors
+    /// [`ComposeError::Plan`].
+    pub fn plan(&self, batch: &Batch) -> Result<BatchPlan, ComposeError> {
+        Ok(BatchPlan::build(self.pool.shape(), self.group.rank(), batch)?)
+    }
+
+    /// Plans `batch` and makes room for it, agrees on it with the other ranks in checked mode, and uploads its tables.
     ///
     /// # Errors
     /// [`ComposeError`], before anything is launched: a batch that cannot be planned or does not fit (on all
-    /// ranks alike), ranks that planned differently, a poisoned group.
+    /// ranks alike), ranks that planned differently, a poisoned group. In checked mode a rank that fails alone is
+    /// named by the others.
     pub fn begin(
         &mut self,
         batch: &Batch,
         choice: StrategyChoice,
     ) -> Result<BatchInFlight<'_>, ComposeError> {
         self.group.check()?;
-        let planned = self.plan(batch, choice);
+        let prepared = self.prepare(batch, choice);
         if self.group.options().checked {
-            let mine = planned.as_ref().map(|(plan, path)| self.answer(plan, path.strategy));
+            let mine = prepared.as_ref().map(|prepared| self.answer(prepared));
             let deadline = Deadline::after(self.group.options().bootstrap_timeout);
             agree(self.group.bootstrap(), mine, deadline).map_err(|error| explain(&self.group, error))?;
             // A rank that came late finds here that the others gave up.
             self.group.check()?;
         }
-        let (plan, path) = planned?;
+        let Prepared { plan, path, tables, packed } = prepared?;
         let strategy = path.strategy;
-        self.dense.fit(
-            self.group.device(),
-            self.group.stream(),
-            self.pool.model(),
-            plan.slots.num_slots(),
-            self.options.dense_arena,
-        )?;
-        let packed = self.fit_packed(&plan, strategy)?;
-        let tables = BatchTables::upload(
-            self.group.device(),
-            self.group.stream(),
-            &plan,
-            strategy,
-            &self.pool,
-            self.staging.as_ref(),
-        )?;
-        if strategy == Strategy::GatherCompact && needs_enclosing_barriers(self.pool.model().num_layers()) {
+        let num_layers = self.pool.model().num_layers();
+        if strategy == Strategy::GatherCompact
+            && needs_enclosing_barriers(num_layers, plan.slots.num_current())
+        {
             self.group.barrier(u32::MAX)?;
         }
         self.stats.num_batches += 1;
@@ -148,53 +152,33 @@ impl Composer {
         })
     }
 
-    fn plan(&self, batch: &Batch, choice: StrategyChoice) -> Result<(BatchPlan, Path), ComposeError> {
-        let plan = BatchPlan::build(self.pool.shape(), self.group.rank(), batch)?;
-        let path = self.choose(choice, plan.slots.page_aligned())?;
+    /// Everything that can fail on one rank alone: plan, capacity, memory.
+    fn prepare(&mut self, batch: &Batch, choice: StrategyChoice) -> Result<Prepared, ComposeError> {
+        let plan = self.plan(batch)?;
+        let conditions = Conditions {
+            unreachable: self.stats.unreachable.as_deref(),
+            has_collective: self.collective.is_some(),
+            has_symm_dense: self.options.symm_dense_slots.is_some(),
+            page_aligned: plan.slots.page_aligned(),
+        };
+        let path = conditions.choose(choice)?;
         if let (Some(staging), Some(what)) = (&self.staging, published_by(path.strategy)) {
             staging.check(what, &plan.slots)?;
         }
-        Ok((plan, path))
+        let (device, stream) = (self.group.device(), self.group.stream());
+        let (num_slots, arena) = (plan.slots.num_slots(), self.options.dense_arena);
+        self.dense.fit(device, stream, self.pool.model(), num_slots, arena)?;
+        let staging = self.staging.as_ref();
+        let tables = BatchTables::upload(device, stream, &plan, path.strategy, &self.pool, staging)?;
+        let packed = self.fit_packed(&plan, path.strategy)?;
+        Ok(Prepared { plan, path, tables, packed })
     }
 
     /// What this rank tells the others.
-    fn answer(&self, plan: &BatchPlan, strategy: Strategy) -> (Fingerprint, Epoch) {
-        let model = self.pool.model();
-        let layers: Vec<u8> = model.layers.iter().map(|layer| layer.buffers.len() as u8).collect();
-        let more = [strategy.name().as_bytes(), model.name.as_bytes(), &layers].concat();
-        (plan.slots.fingerprint.with(&more), self.group.epoch())
-    }
-
-    /// The strategy of a batch: the same on every rank, since all it depends on was agreed on.
-    fn choose(&self, choice: StrategyChoice, page_aligned: bool) -> Result<Path, ComposeError> {
-        let hindrance = |strategy: Strategy| {
-            if strategy.needs_collective() && self.collective.is_none() {
-                return Some("no collective was given at registration".to_owned());
-            }
-            if strategy.needs_peer_access() && !page_aligned {
-                return Some("a prefix of the batch ends inside a page".to_owned());
-            }
-            if let Some(reason) = self.stats.unreachable.as_ref().filter(|_| strategy.needs_peer_access()) {
-                return Some(format!("the ranks cannot read each other's memory ({reason})"));
-            }
-            let has_symm_dense = self.options.symm_dense_slots.is_some();
-            (strategy == Strategy::SymmDense && !has_symm_dense)
-                .then(|| "no symmetric dense buffer was registered (symm_dense_slots)".to_owned())
-        };
-        let (strategy, reason) = match choice {
-            StrategyChoice::Exactly(strategy) => (strategy, String::new()),
-            StrategyChoice::Auto => match hindrance(Strategy::StagingFill) {
-                None => (Strategy::StagingFill, String::new()),
-                Some(reason) => (Strategy::FusedAllReduce, reason),
-            },
-        };
-        match hindrance(strategy) {
-            None => Ok(Path { strategy, reason }),
-            Some(hindrance) => {
-                let because = if reason.is_empty() { hindrance } else { format!("{reason}; {hindrance}") };
-                Err(ComposeError::StrategyUnavailable { strategy, reason: because })
-            }
-        }
+    fn answer(&self, prepared: &Prepared) -> (Fingerprint, Epoch) {
+        let strategy = prepared.path.strategy.name();
+        let more = format!("{strategy}\n{}", self.pool.model().describe());
+        (prepared.plan.slots.fingerprint.with(more.as_bytes()), self.group.epoch())
     }
 
     /// Room for the packed current pages, kept between batches.
@@ -220,30 +204,8 @@ impl Composer {
         if !self.group.options().checked {
             return Ok(());
         }
-        let deadline = Deadline::after(self.group.options().host_timeout);
-        if let Some(state) = self.group.state().cloned() {
-            let mut epoch = [0; 8];
-            self.group.stream().download(&state, &mut epoch, deadline)?;
-            let (host, device) = (self.group.epoch(), u64::from_le_bytes(epoch));
-            if host.0 != device {
-                return Err(ComposeError::EpochDrift { host, device });
-            }
-        }
-        let regions = [
-            ("signals", self.group.broken_guards()),
-            ("pool", self.pool.broken_guards()),
-            ("staging", self.staging.as_ref().map_or(Vec::new(), |staging| staging.region.broken_guards())),
-        ];
-        for (region, broken) in regions {
-            if let Some(&offset) = broken.first() {
-                return Err(ComposeError::GuardBroken { region: region.to_owned(), offset: offset as i64 });
-            }
-        }
-        if let Some((buffer, offset)) = self.dense.broken_guard(self.group.stream(), deadline)? {
-            let region = format!("dense {}", self.pool.model().buffers[buffer].name);
-            return Err(ComposeError::GuardBroken { region, offset });
-        }
-        Ok(())
+        check_epoch(&self.group)?;
+        check_guards(self)
     }
 
     /// Ends the composer: closes everything on all ranks together. Collective.

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::collective::CollectiveError;
 use crate::device::DeviceError;
-use crate::group::{BootstrapError, GroupError};
+use crate::group::{BootstrapError, Group, GroupError};
 use crate::plan::{PlanError, Strategy};
 use crate::symm::RegisterError;
 use crate::units::{Epoch, Rank, RankSet};
@@ -107,6 +107,30 @@ pub enum ComposeError {
         /// `no` or `unexpected`.
         problem: &'static str,
     },
+    /// An input that does not start at a multiple of 16 bytes, or overlaps memory that compose writes.
+    #[error(
+        "layer {layer}: input of buffer `{buffer}` {problem}: give compose memory of its own, aligned to 16 bytes"
+    )]
+    InputMemory {
+        /// The layer.
+        layer: usize,
+        /// The buffer.
+        buffer: String,
+        /// `is not aligned` or `overlaps a dense buffer`.
+        problem: &'static str,
+    },
+    /// A buffer whose pages hold another number of tokens than the model's.
+    #[error(
+        "buffer `{buffer}` has pages of {buffer_page_size} tokens, the model of {model_page_size}: they must be equal"
+    )]
+    PageSizesDiffer {
+        /// The buffer.
+        buffer: String,
+        /// Its page size.
+        buffer_page_size: u32,
+        /// The model's.
+        model_page_size: u32,
+    },
     /// A layer the model does not have.
     #[error("layer {layer} is outside the model's {num_layers} layers")]
     NoSuchLayer {
@@ -141,4 +165,14 @@ pub enum ComposeError {
         /// The first overwritten byte, counted from the region's or buffer's start.
         offset: i64,
     },
+}
+
+/// `error`, or the group's fault where it explains more; the peers learn of ranks that are missing.
+pub(super) fn explain(group: &Group, error: ComposeError) -> ComposeError {
+    let fault = match &error {
+        ComposeError::Bootstrap(problem)
+        | ComposeError::Register(RegisterError::Bootstrap { problem, .. }) => group.lost(problem),
+        _ => None,
+    };
+    fault.map_or(error, |fault| GroupError::from(fault).into())
 }

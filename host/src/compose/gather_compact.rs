@@ -2,8 +2,8 @@
 //! current pages of all buffers, packed together.
 //!
 //! Prefix pages are read before the layer's collective. With two layers or more the collective of another layer
-//! lies between an owner's persist and a peer's read. With one layer nothing does, so the batch is enclosed in
-//! barriers: see [`needs_enclosing_barriers`].
+//! lies between an owner's persist and a peer's read. With one layer, or without current pages (and so without
+//! collectives), nothing does, so the batch is enclosed in barriers: see [`needs_enclosing_barriers`].
 
 use super::ComposeError;
 use super::launch::{LayerRun, Place};
@@ -17,9 +17,9 @@ pub(super) fn compose(run: &mut LayerRun<'_>) -> Result<(), ComposeError> {
     for &buffer in &buffers {
         run.fill_current(buffer, Place::Packed)?;
     }
-    let bytes = run.packed_bytes();
     if let Some(packed) = run.packed {
-        run.all_reduce(packed, 0, bytes)?;
+        let part = run.packed_part();
+        run.all_reduce(packed, part.offset, part.bytes)?;
     }
     for &buffer in &buffers {
         run.unpack(buffer)?;
@@ -28,6 +28,6 @@ pub(super) fn compose(run: &mut LayerRun<'_>) -> Result<(), ComposeError> {
 }
 
 /// Whether a batch needs a barrier before its first read and after its last persist.
-pub(super) const fn needs_enclosing_barriers(num_layers: usize) -> bool {
-    num_layers == 1
+pub(super) const fn needs_enclosing_barriers(num_layers: usize, num_current_pages: u32) -> bool {
+    num_layers == 1 || num_current_pages == 0
 }

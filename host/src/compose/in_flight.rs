@@ -6,7 +6,7 @@ use super::composer::Composer;
 use super::dense::DenseBuffers;
 use super::launch::{LayerRun, Place};
 use super::persist::{dense_place, persist};
-use super::staging::Published;
+use super::staging::{Published, Staging};
 use super::tables::BatchTables;
 use super::{
     ComposeError, fused_all_reduce, gather_compact, per_span, staging_fill, staging_publish, symm_dense,
@@ -131,10 +131,7 @@ impl BatchInFlight<'_> {
         }
         self.check_inputs(layer, inputs)?;
         self.composed = None;
-        self.with_run(layer, inputs, |run| {
-            staging_fill::fill(run)?;
-            staging_fill::gather(run)
-        })
+        self.with_run(layer, inputs, staging_fill::run_without_barrier)
     }
 
     /// Queues the persist of `layer`, which was composed last.
@@ -208,8 +205,9 @@ impl BatchInFlight<'_> {
     /// # Errors
     /// [`ComposeError`].
     pub fn finish(self) -> Result<(), ComposeError> {
-        let one_layer = gather_compact::needs_enclosing_barriers(self.composer.pool.model().num_layers());
-        if one_layer && self.strategy == Strategy::GatherCompact {
+        let num_layers = self.composer.pool.model().num_layers();
+        let enclosed = gather_compact::needs_enclosing_barriers(num_layers, self.plan.slots.num_current());
+        if enclosed && self.strategy == Strategy::GatherCompact {
             self.composer.group.barrier(u32::MAX)?;
         }
         self.composer.finish_batch()
@@ -236,9 +234,29 @@ impl BatchInFlight<'_> {
             tables: &self.tables,
             inputs,
             layer,
+            strategy: self.strategy,
             keep: Arc::new((Arc::clone(&self.keep), inputs_keep)),
             marks: self.marks.as_mut(),
         })
+    }
+
+    /// Kernels read inputs in units of 16 bytes while they write dense buffers.
+    fn check_input_memory(
+        &self,
+        layer: usize,
+        buffer: &str,
+        input: &DeviceBuffer,
+    ) -> Result<(), ComposeError> {
+        let refuse = |problem| Err(ComposeError::InputMemory { layer, buffer: buffer.to_owned(), problem });
+        if input.bytes() > 0 && !input.addr().is_multiple_of(16) {
+            return refuse("is not aligned");
+        }
+        let published = self.composer.staging.as_ref().map(Staging::whole);
+        let written = self.composer.dense.all().into_iter().chain(published).chain(self.packed.clone());
+        match written.into_iter().any(|memory| memory.overlaps(input)) {
+            true => refuse("overlaps memory that compose writes"),
+            false => Ok(()),
+        }
     }
 
     fn check_inputs(&self, layer: usize, inputs: &LayerInputs) -> Result<(), ComposeError> {
@@ -265,6 +283,7 @@ impl BatchInFlight<'_> {
                     let got = input.bytes();
                     return Err(ComposeError::InputSize { layer, buffer: name(), expected, got, num_rows });
                 }
+                (true, Some(input)) => self.check_input_memory(layer, &buffer.name, input)?,
                 _ => {}
             }
         }

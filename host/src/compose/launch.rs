@@ -17,7 +17,7 @@ use crate::device::{DeviceBuffer, Keep};
 use crate::group::Group;
 use crate::model::BufferId;
 use crate::pages::{BufferKind, BufferSpec, RowPart};
-use crate::plan::{BatchPlan, Section};
+use crate::plan::{BatchPlan, Section, Strategy};
 
 /// Memory of this rank that pages are written to or read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,7 @@ pub(super) struct LayerRun<'a> {
     pub(super) tables: &'a BatchTables,
     pub(super) inputs: &'a LayerInputs,
     pub(super) layer: usize,
+    pub(super) strategy: Strategy,
     pub(super) keep: Keep,
     pub(super) marks: Option<&'a mut Vec<Mark>>,
 }
@@ -103,10 +104,12 @@ impl LayerRun<'_> {
 
     /// Zeroes the packed current pages of the layer's buffers.
     pub(super) fn zero_packed(&mut self) -> Result<(), ComposeError> {
-        let num_buffers = self.buffers().len() as u32;
-        let ranges = self.tables.sections.packed_ranges.part::<ByteRange>(0..num_buffers);
         let dst = self.packed.map_or(0, DeviceBuffer::addr);
-        self.zero(dst, HalfSelect::default(), ranges)
+        for BufferId(id) in self.buffers() {
+            let range = self.tables.sections.packed_ranges.part::<ByteRange>(id..id + 1);
+            self.zero(dst, HalfSelect::default(), range)?;
+        }
+        Ok(())
     }
 
     fn zero(&mut self, dst: u64, dst_half: HalfSelect, ranges: Section) -> Result<(), ComposeError> {
@@ -135,15 +138,35 @@ impl LayerRun<'_> {
         place: Place,
         published: Option<Published>,
     ) -> Result<(), ComposeError> {
+        self.gather_half(buffer, place, published, 1)
+    }
+
+    /// [`LayerRun::gather`] without a barrier before it: from the half that was just filled.
+    pub(super) fn gather_unsynchronised(
+        &mut self,
+        buffer: BufferId,
+        place: Place,
+        published: Option<Published>,
+    ) -> Result<(), ComposeError> {
+        self.gather_half(buffer, place, published, 0)
+    }
+
+    fn gather_half(
+        &mut self,
+        buffer: BufferId,
+        place: Place,
+        published: Option<Published>,
+        passed: u64,
+    ) -> Result<(), ComposeError> {
         let num_slots = self.plan.slots.num_slots();
         if num_slots == 0 {
             return Ok(());
         }
         let src_half = match (self.staging, published) {
-            (Some(staging), Some(what)) => self.group.half(staging.stride(what, buffer), 1),
+            (Some(staging), Some(what)) => self.group.half(staging.stride(what, buffer), passed),
             _ => HalfSelect::default(),
         };
-        let (dst, dst_half) = self.place(buffer, place, 1);
+        let (dst, dst_half) = self.place(buffer, place, passed);
         let sections = &self.tables.sections;
         self.launch(Kernel::Gather(GatherParams {
             dst,
@@ -251,21 +274,31 @@ impl LayerRun<'_> {
         offset: u64,
         bytes: u64,
     ) -> Result<(), ComposeError> {
-        let Some(collective) = self.collective.filter(|_| bytes > 0) else { return Ok(()) };
+        if bytes == 0 {
+            return Ok(());
+        }
+        let Some(collective) = self.collective else { return Err(no_collective(self.strategy)) };
         let (part, gate) = (memory.slice(offset..offset + bytes)?, self.group.gate());
         let Some(marks) = self.marks.as_deref_mut() else {
-            return Ok(collective.all_reduce_sum(self.group.stream(), &part, &gate)?);
+            // SAFETY: dense and packed buffers are the device's, which was registered with this collective; only this
+            // stream touches them.
+            return Ok(unsafe { collective.all_reduce_sum(self.group.stream(), &part, &gate) }?);
         };
         let before = self.group.stream().record()?;
-        collective.all_reduce_sum(self.group.stream(), &part, &gate)?;
+        // SAFETY: as above.
+        unsafe { collective.all_reduce_sum(self.group.stream(), &part, &gate) }?;
         marks.push([before, self.group.stream().record()?]);
         Ok(())
     }
 
-    /// Bytes of the packed current pages of the layer's buffers.
-    pub(super) fn packed_bytes(&self) -> u64 {
+    /// The packed current pages from the layer's first buffer to its last.
+    pub(super) fn packed_part(&self) -> ByteRange {
         let pages = u64::from(self.plan.slots.num_current());
-        self.buffers().iter().map(|&buffer| pages * self.spec(buffer).page_bytes()).sum()
+        let start_of = |id: u32| (0..id).map(|id| pages * self.spec(BufferId(id)).page_bytes()).sum();
+        let buffers = self.buffers();
+        let offset: u64 = buffers.first().map_or(0, |first| start_of(first.0));
+        let end: u64 = buffers.last().map_or(0, |last| start_of(last.0 + 1));
+        ByteRange { offset, bytes: end - offset }
     }
 
     /// Address and half of `place`; `passed` as in [`HalfSelect`].
@@ -308,4 +341,12 @@ struct PageScatter {
     pages: Section,
     dst: (u64, HalfSelect),
     inverse: InverseTable,
+}
+
+/// A collective strategy without a collective: refused when the batch begins, so this is a fault of this library.
+fn no_collective(strategy: Strategy) -> ComposeError {
+    ComposeError::StrategyUnavailable {
+        strategy,
+        reason: "no collective was given at registration".to_owned(),
+    }
 }

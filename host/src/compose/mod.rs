@@ -3,6 +3,8 @@
 //! One file a strategy. Each says which kernels and collectives a layer takes, in order; `launch` has the launches.
 
 mod agreement;
+mod checks;
+mod choice;
 mod composer;
 mod dense;
 mod error;

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::ComposeError;
-use super::composer::explain;
+use super::error::explain;
 use crate::deadline::Deadline;
 use crate::device::DeviceBuffer;
 use crate::group::Group;
@@ -12,7 +12,7 @@ use crate::model::{BufferId, ModelSpec};
 use crate::plan::PlanShape;
 use crate::symm::{
     ArenaLayout, Carve, ProbeCarves, RegisterError, Registered, RegistrationRecord, SymmRegion,
-    describe_failures, probe,
+    compare_records, describe_failures, probe,
 };
 use crate::units::{PageId, Rank};
 
@@ -35,6 +35,7 @@ pub struct SharedPool {
     rank: Rank,
     carves: Vec<Carve>,
     memory: Memory,
+    num_probes: u64,
 }
 
 impl SharedPool {
@@ -49,15 +50,19 @@ impl SharedPool {
     fn try_register(group: &Group, model: ModelSpec, num_logical_pages: u32) -> Result<Self, ComposeError> {
         let shape =
             PlanShape { group_size: group.group_size(), page_size: model.page_size, num_logical_pages };
+        check_page_sizes(&model)?;
+        let record = record_of(&model, num_logical_pages);
+        let deadline = Deadline::after(group.options().bootstrap_timeout);
+        // Compared whether or not memory is shared: a collective needs equal pools, too.
+        compare_records("pool", group.bootstrap(), &record, deadline)?;
         let mut layout = ArenaLayout::default();
         let carves = carve(&mut layout, &model, shape)?;
         let probe_carves = ProbeCarves::carve(&mut layout).map_err(RegisterError::from)?;
-        let record = record_of(&model, num_logical_pages);
-        let deadline = Deadline::after(group.options().bootstrap_timeout);
         let local = |reason: String| -> Result<Memory, ComposeError> {
             let shard = group.device().alloc(layout.region_bytes())?;
             Ok(Memory::Local { shard, reason })
         };
+        let num_probes = u64::from(group.unreachable().is_none());
         let memory = if let Some(reason) = group.unreachable() {
             local(reason.to_owned())?
         } else {
@@ -76,7 +81,7 @@ impl SharedPool {
                 }
             }
         };
-        Ok(Self { model, shape, rank: group.rank(), carves, memory })
+        Ok(Self { model, shape, rank: group.rank(), carves, memory, num_probes })
     }
 
     /// The model it holds.
@@ -87,6 +92,11 @@ impl SharedPool {
     /// What plans for it are built from.
     pub const fn shape(&self) -> PlanShape {
         self.shape
+    }
+
+    /// Capability probes carried out for it, opening included: 0 where the group's signals failed already, else 1.
+    pub const fn num_probes(&self) -> u64 {
+        self.num_probes
     }
 
     /// Why peers cannot read it; `None` where they can.
@@ -193,11 +203,22 @@ fn record_of(model: &ModelSpec, num_logical_pages: u32) -> RegistrationRecord {
         .iter()
         .map(|buffer| format!("{} {} B a row", buffer.name, buffer.spec.row_bytes()))
         .collect();
-    let layers: Vec<_> = model.layers.iter().map(|layer| layer.buffers.len().to_string()).collect();
     RegistrationRecord::default()
         .with("model", &model.name)
         .with("page size", model.page_size)
         .with("buffers", buffers.join(", "))
-        .with("layers", layers.concat())
+        .with("layers", model.describe_layers())
         .with("pool pages", num_logical_pages)
+}
+
+/// Plans count rows by the model's page size, kernels by the buffer's.
+fn check_page_sizes(model: &ModelSpec) -> Result<(), ComposeError> {
+    match model.buffers.iter().find(|buffer| buffer.spec.page_size() != model.page_size) {
+        None => Ok(()),
+        Some(buffer) => Err(ComposeError::PageSizesDiffer {
+            buffer: buffer.name.clone(),
+            buffer_page_size: buffer.spec.page_size(),
+            model_page_size: model.page_size,
+        }),
+    }
 }

@@ -118,6 +118,12 @@ impl Staging {
         self.region.own(&Carve { offset, ..halves.first.clone() })
     }
 
+    /// All of this rank's published memory.
+    pub(super) fn whole(&self) -> DeviceBuffer {
+        let bytes = self.region.layout().region_bytes();
+        self.region.own(&Carve { name: String::new(), offset: 0, bytes })
+    }
+
     /// Whether a batch fits: decided from what all ranks share, before any rank writes.
     pub(super) fn check(&self, what: Published, slots: &SlotPlan) -> Result<(), PlanError> {
         match what {

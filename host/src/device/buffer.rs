@@ -38,6 +38,11 @@ impl DeviceBuffer {
         Arc::clone(&self.allocation)
     }
 
+    /// Whether the two share a byte.
+    pub const fn overlaps(&self, other: &Self) -> bool {
+        self.addr < other.addr + other.bytes && other.addr < self.addr + self.bytes
+    }
+
     /// A sub-range, in bytes.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use super::signals::{BarrierCall, Signals};
 use crate::deadline::Deadline;
 use crate::device::{Device, DeviceBuffer, DeviceError, Keep, Stream};
 use crate::symm::{RegisterError, SharedBackend, describe_failures, probe};
-use crate::units::{Epoch, GroupSize, Rank};
+use crate::units::{Epoch, GroupSize, Rank, RankSet};
 
 /// The outcome of registering: what all ranks agreed on.
 enum Reach {
@@ -227,13 +227,21 @@ impl Group {
         // What another rank said first is the better explanation.
         self.check()?;
         let (rank, epoch) = (self.rank(), self.epoch);
+        let size = self.group_size();
         let fault = match problem {
-            DeviceError::Deadline { waited_ms, .. } => Fault::Host { by: rank, epoch, waited_ms },
-            problem => Fault::Stream { epoch, problem },
+            DeviceError::Deadline { waited_ms, running, .. } => {
+                self.peers().inspect(|peers| peers.raise_host(size, epoch, Duration::from_millis(waited_ms)));
+                Fault::Host { by: rank, epoch, waited_ms, running }
+            }
+            problem => {
+                let missing = match problem {
+                    DeviceError::CollectiveTimeout { missing, .. } => missing,
+                    _ => RankSet::default(),
+                };
+                self.peers().inspect(|peers| peers.raise_stream(size, epoch, missing));
+                Fault::Stream { epoch, problem }
+            }
         };
-        if let Reach::Peers(signals) = &self.reach {
-            signals.raise_host(self.bootstrap.group_size(), epoch, self.options.host_timeout);
-        }
         self.poison(fault.clone());
         Err(fault.into())
     }
@@ -253,6 +261,13 @@ impl Group {
         self.phase = std::mem::take(&mut self.phase).after(fault);
     }
 
+    fn peers(&self) -> Option<&Signals> {
+        match &self.reach {
+            Reach::Peers(signals) => Some(signals),
+            Reach::Nobody { .. } => None,
+        }
+    }
+
     fn signals(&self, call: &'static str) -> Result<&Signals, GroupError> {
         match &self.reach {
             Reach::Peers(signals) => Ok(signals),
@@ -262,37 +277,37 @@ impl Group {
 
     /// Address of this rank's poison word; 0 where there is none.
     pub(crate) fn poison_addr(&self) -> u64 {
-        self.signals("").map_or(0, Signals::poison)
+        self.peers().map_or(0, Signals::poison)
     }
 
     /// The half being filled (`passed` 0) or read (`passed` 1), halves `stride` bytes apart.
     pub(crate) fn half(&self, stride: u64, passed: u64) -> HalfSelect {
-        self.signals("").map_or(HalfSelect::default(), |signals| signals.half(stride, passed))
+        self.peers().map_or(HalfSelect::default(), |signals| signals.half(stride, passed))
     }
 
     /// What queued host calls look at before they start.
     pub(crate) fn gate(&self) -> PoisonGate {
-        self.signals("").map_or(PoisonGate::default(), Signals::gate)
+        self.peers().map_or(PoisonGate::default(), Signals::gate)
     }
 
     /// What launched kernels need of the group.
     pub(crate) fn keep(&self) -> Option<Keep> {
-        self.signals("").ok().map(Signals::keep)
+        self.peers().map(Signals::keep)
     }
 
     /// The device-resident epoch word.
     pub(crate) fn state(&self) -> Option<&DeviceBuffer> {
-        self.signals("").ok().map(Signals::state)
+        self.peers().map(Signals::state)
     }
 
     /// Signal words of this rank that are not 0: empty whenever all ranks have left the last barrier.
     pub fn words_not_zero(&self) -> Vec<(Rank, i32)> {
-        self.signals("").map_or(Vec::new(), |signals| signals.words_not_zero(self.group_size()))
+        self.peers().map_or(Vec::new(), |signals| signals.words_not_zero(self.group_size()))
     }
 
     /// Offsets of overwritten guard bytes around the signals.
     pub fn broken_guards(&self) -> Vec<u64> {
-        self.signals("").map_or(Vec::new(), |signals| signals.region().broken_guards())
+        self.peers().map_or(Vec::new(), |signals| signals.region().broken_guards())
     }
 
     /// Waits for the stream, closes the peers' signals, waits for every rank, frees the own ones. Collective.

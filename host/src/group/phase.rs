@@ -46,10 +46,24 @@ pub enum Fault {
         /// What the caller called the barrier.
         tag: u32,
     },
+    /// The stream of another rank failed.
+    #[error(
+        "group poisoned at epoch {epoch}: the stream of rank {by} failed{}. See its own error, and register the group \
+         anew", waiting_for(*missing)
+    )]
+    PeerStream {
+        /// Whose stream.
+        by: Rank,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Whom it waited for; empty where it failed otherwise.
+        missing: RankSet,
+    },
     /// The host of some rank gave up waiting for its stream.
     #[error(
-        "group poisoned at epoch {epoch}: the host of rank {by} waited {waited_ms} ms for its stream. See what its \
-         stream waits for (a collective has no deadline of its own), and register the group anew"
+        "group poisoned at epoch {epoch}: the host of rank {by} waited {waited_ms} ms for its stream, which was \
+         running: {running}. See what that waits for (a collective has no deadline of its own), and register the group \
+         anew"
     )]
     Host {
         /// Whose host.
@@ -58,6 +72,8 @@ pub enum Fault {
         epoch: Epoch,
         /// How long, in milliseconds.
         waited_ms: u64,
+        /// What its stream was running; only that rank knows.
+        running: &'static str,
     },
     /// Some rank gave up waiting for the others in an exchange: a registration, or the agreement on a batch.
     #[error(
@@ -87,6 +103,10 @@ pub enum Fault {
     Unrecorded,
 }
 
+fn waiting_for(missing: RankSet) -> String {
+    if missing.is_empty() { String::new() } else { format!(", waiting for ranks {missing}") }
+}
+
 impl Phase {
     /// The state after `fault`: the first fault stays.
     pub(super) fn after(self, fault: Fault) -> Self {
@@ -111,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_first_fault_is_the_one_every_later_call_sees() {
-        let first = Fault::Host { by: Rank(1), epoch: Epoch(7), waited_ms: 5 };
+        let first = Fault::Host { by: Rank(1), epoch: Epoch(7), waited_ms: 5, running: "gather" };
         let phase = Phase::default().after(first.clone()).after(Fault::Unrecorded);
         assert_eq!(phase.check(), Err(first));
         assert_eq!(Phase::default().check(), Ok(()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cpkv_kernels::abi::{BarrierParams, GroupState, HalfSelect};
 use cpkv_kernels::signal::{
-    self, CAUSE_EXCHANGE, CAUSE_HOST, FAULT_CLAIMED, FAULT_RECORDED, FaultRecord, SignalPad,
+    self, CAUSE_EXCHANGE, CAUSE_HOST, CAUSE_STREAM, FAULT_CLAIMED, FAULT_RECORDED, FaultRecord, SignalPad,
 };
 use cpkv_kernels::{Kernel, now_ns};
 
@@ -170,6 +170,11 @@ impl Signals {
         self.raise(group_size, epoch, waited, RankSet::default(), CAUSE_HOST);
     }
 
+    /// As [`Signals::raise_host`]: this rank's stream failed, maybe waiting for `missing`.
+    pub(super) fn raise_stream(&self, group_size: GroupSize, epoch: Epoch, missing: RankSet) {
+        self.raise(group_size, epoch, Duration::ZERO, missing, CAUSE_STREAM);
+    }
+
     /// As [`Signals::raise_host`]: this rank gives up waiting for `missing` in an exchange.
     pub(super) fn raise_exchange(
         &self,
@@ -223,7 +228,12 @@ fn fault_of(record: FaultRecord) -> Fault {
     let waited_ms = record.elapsed_ns / 1_000_000;
     match record {
         FaultRecord { word, .. } if word != FAULT_RECORDED => Fault::Unrecorded,
-        FaultRecord { cause: CAUSE_HOST, .. } => Fault::Host { by, epoch, waited_ms },
+        FaultRecord { cause: CAUSE_HOST, .. } => {
+            Fault::Host { by, epoch, waited_ms, running: "(that rank knows)" }
+        }
+        FaultRecord { missing, cause: CAUSE_STREAM, .. } => {
+            Fault::PeerStream { by, epoch, missing: RankSet(missing) }
+        }
         FaultRecord { missing, cause: CAUSE_EXCHANGE, .. } => {
             Fault::Exchange { by, epoch, missing: RankSet(missing), waited_ms }
         }

@@ -1,6 +1,6 @@
 //! Sizes and layout of the pages of one layer buffer.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use thiserror::Error;
 
 /// Keys of one index-K row: 128 values of fp8.
@@ -9,7 +9,7 @@ pub const INDEX_K_DIM: u64 = 128;
 pub const INDEX_K_SCALE_BYTES: u64 = 4;
 
 /// What a layer buffer holds, and so how its pages are laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum BufferKind {
     /// `[page_size, row_bytes]`: rows one after another.
     TokenKv {
@@ -21,7 +21,7 @@ pub enum BufferKind {
 }
 
 /// One layer buffer: its kind and page size. Checked when made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct BufferSpec {
     kind: BufferKind,
     page_size: u32,

@@ -61,11 +61,6 @@ impl Strategy {
     pub const fn needs_page_aligned(self) -> bool {
         self.needs_peer_access()
     }
-
-    /// Whether each layer passes the group's barrier, and so takes one epoch.
-    pub const fn takes_epochs(self) -> bool {
-        matches!(self, Self::SymmDense | Self::StagingPublish | Self::StagingFill)
-    }
 }
 
 impl fmt::Display for Strategy {

@@ -1,6 +1,5 @@
 //! The layout of a symmetric region: carves in call order, guards between them. Pure, and equal on all ranks.
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -12,7 +11,7 @@ pub const GUARD_BYTE: u8 = 0xA5;
 const REGION_ALIGN: u64 = 4096;
 
 /// A named part of a region.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carve {
     /// What it is for.
     pub name: String,
@@ -23,7 +22,7 @@ pub struct Carve {
 }
 
 /// The carves of a region so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArenaLayout {
     carves: Vec<Carve>,
     end: u64,

@@ -28,7 +28,11 @@ pub struct Export {
 }
 
 /// One kind of symmetric memory.
-pub trait SymmBackend: Send + Sync {
+///
+/// # Safety
+/// A [`Mapping`] it returns is `bytes` of memory at `addr` that can be read and written for as long as its `keep`
+/// lives, by nobody outside the group; what `open` returns is the peer's memory, or an error.
+pub unsafe trait SymmBackend: Send + Sync {
     /// Its name, for reports: `memfd`, `threads`, `cuda-ipc`.
     fn name(&self) -> &'static str;
 

@@ -42,7 +42,8 @@ struct Listing {
 const MAGIC: [u8; 8] = *b"cpkvloc1";
 const HANDLE_BYTES: usize = 32;
 
-impl SymmBackend for LocalBackend {
+// SAFETY: a mapping is made by `mmap` and unmapped when its last `keep` drops; a peer's is what it exported.
+unsafe impl SymmBackend for LocalBackend {
     fn name(&self) -> &'static str {
         NAME
     }

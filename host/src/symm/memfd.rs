@@ -43,7 +43,8 @@ struct Region {
     bytes: u64,
 }
 
-impl SymmBackend for MemfdBackend {
+// SAFETY: a mapping is made by `mmap` and unmapped when its last `keep` drops; a peer's is what it exported.
+unsafe impl SymmBackend for MemfdBackend {
     fn name(&self) -> &'static str {
         NAME
     }

@@ -20,4 +20,4 @@ pub use memfd::MemfdBackend;
 pub use probe::{ProbeCarves, probe};
 pub use record::{ABI_VERSION, Field, RegistrationRecord};
 pub(crate) use region::describe_failures;
-pub use region::{RegisterError, Registered, SymmRegion};
+pub use region::{RegisterError, Registered, SymmRegion, compare_records};

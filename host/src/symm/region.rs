@@ -190,11 +190,13 @@ impl SymmRegion {
         self.peers.iter().map(|peer| peer.addr + carve.offset).collect()
     }
 
-    /// This rank's `carve`, as a buffer.
+    /// This rank's `carve`, as a buffer; empty where the carve is not one of this region.
     pub fn own(&self, carve: &Carve) -> DeviceBuffer {
         let keep = Arc::clone(&self.own.keep);
-        // SAFETY: the carve lies inside the mapping, which `keep` owns.
-        unsafe { DeviceBuffer::from_raw(self.own.addr + carve.offset, carve.bytes, keep) }
+        let is_inside = carve.offset.checked_add(carve.bytes).is_some_and(|end| end <= self.own.bytes);
+        let (offset, bytes) = if is_inside { (carve.offset, carve.bytes) } else { (0, 0) };
+        // SAFETY: the range lies inside the mapping, as just looked at, and `keep` owns that.
+        unsafe { DeviceBuffer::from_raw(self.own.addr + offset, bytes, keep) }
     }
 
     /// Marks the region's signal pad as serving a group.
@@ -300,6 +302,19 @@ impl Exchange<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// Compares the ranks' records. Collective.
+///
+/// # Errors
+/// [`RegisterError::Mismatch`], on every rank, naming the odd one and the field.
+pub fn compare_records(
+    name: &str,
+    bootstrap: &dyn Bootstrap,
+    record: &RegistrationRecord,
+    deadline: Deadline,
+) -> Result<(), RegisterError> {
+    Exchange { name, bootstrap, deadline }.compare(record)
 }
 
 /// Who failed and why, as one line.

@@ -43,7 +43,7 @@ pub struct Oracle {
     model: ModelSpec,
     /// By logical page: what was persisted last.
     pool: Vec<PageRows>,
-    /// The batch that is being composed.
+    /// The compose whose rows are being stamped.
     generation: u64,
 }
 
@@ -122,13 +122,18 @@ impl Oracle {
         bytes
     }
 
+    /// What is computed from now on carries other stamps: no byte of an earlier compose is right by luck.
+    pub fn restamp(&mut self) {
+        self.generation += 1;
+    }
+
     /// The batch was persisted: its current pages are in the pool, and the next batch writes other stamps.
     pub fn persisted(&mut self, slots: &SlotPlan) {
         let contents = self.contents(slots);
         for (&page, &slot) in slots.current_pages.iter().zip(&slots.current_slots) {
             self.pool[page as usize] = contents[slot as usize].clone();
         }
-        self.generation += 1;
+        self.restamp();
     }
 
     /// By dense slot: the rows it must hold.

@@ -11,7 +11,7 @@ pub struct RowRun {
     pub page: PageId,
     /// The rank that computed them.
     pub writer: Rank,
-    /// The batch that computed them.
+    /// The compose that computed them.
     pub generation: u64,
 }
 

@@ -17,11 +17,11 @@ pub struct RowId {
     pub page: PageId,
     /// Its position in the page.
     pub row: u32,
-    /// The batch that computed it.
+    /// The compose that computed it.
     pub generation: u64,
 }
 
-/// Makes stamps. Two seeds give different bytes everywhere.
+/// Makes stamps: another seed, other stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamps {
     /// The seed.
@@ -34,7 +34,7 @@ impl Stamps {
     pub fn token_row(&self, id: RowId, out: &mut [u8]) {
         let row = self.packed(id);
         for (bytes, idx) in out.chunks_mut(8).zip(0..) {
-            let word = mix(row | idx) ^ self.seed;
+            let word = mix((row | idx) ^ mix(self.seed));
             match <&mut [u8; 8]>::try_from(&mut *bytes) {
                 Ok(whole) => *whole = word.to_le_bytes(),
                 Err(_) => bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]),
@@ -87,10 +87,10 @@ mod tests {
     const ID: RowId =
         RowId { writer: Rank(3), buffer: BufferId(1), layer: 5, page: PageId(77), row: 9, generation: 2 };
 
-    fn first_word(id: RowId) -> [u8; 8] {
-        let mut out = [0; 8];
-        Stamps { seed: 1 }.token_row(id, &mut out);
-        out
+    fn words(seed: u64, id: RowId) -> Vec<[u8; 8]> {
+        let mut out = [0; 64];
+        Stamps { seed }.token_row(id, &mut out);
+        out.chunks_exact(8).map(|word| word.try_into().unwrap()).collect()
     }
 
     #[test]
@@ -103,8 +103,9 @@ mod tests {
             RowId { row: 10, ..ID },
             RowId { generation: 3, ..ID },
         ];
-        let words: HashSet<_> = others.into_iter().chain([ID]).map(first_word).collect();
-        assert_eq!(words.len(), 7);
+        let rows = others.into_iter().chain([ID]).map(|id| words(1, id)).chain([words(2, ID)]);
+        let all: HashSet<_> = rows.flatten().collect();
+        assert_eq!(all.len(), 8 * 8);
     }
 
     #[test]

@@ -112,14 +112,14 @@ pub(crate) unsafe fn store_release_sys_u32(word: *mut u32, value: u32) {
     unsafe { AtomicU32::from_ptr(word) }.store(value, Ordering::Release);
 }
 
-/// Replaces a poison word that is 0; says whether it did. Acquire: it may read another poisoner's record.
+/// Replaces a poison word that is 0; says whether it did. Relaxed: who claims reads nothing, and who does not goes away.
 ///
 /// # Safety
 /// As [`load_acquire_sys_u32`].
-pub(crate) unsafe fn claim_acquire_sys_u32(word: *mut u32, value: u32) -> bool {
+pub(crate) unsafe fn claim_relaxed_sys_u32(word: *mut u32, value: u32) -> bool {
     // SAFETY: valid, aligned and accessed atomically only, as required above.
     let word = unsafe { AtomicU32::from_ptr(word) };
-    word.compare_exchange(0, value, Ordering::Acquire, Ordering::Acquire).is_ok()
+    word.compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// Copies a row, the lanes of a team together.

@@ -8,7 +8,7 @@ use cpkv::deadline::Deadline;
 use cpkv::device::{CpuDevice, Device};
 use cpkv::group::{Group, GroupOptions};
 use cpkv::model::ModelSpec;
-use cpkv::plan::{Batch, Strategy};
+use cpkv::plan::{Batch, BatchPlan, Strategy};
 use cpkv::verify::Oracle;
 use cpkv::workload::PlannedBatch;
 
@@ -91,35 +91,37 @@ impl<'a> RankRun<'a> {
 
     fn batch(&mut self, planned: &PlannedBatch) -> Result<(), RunError> {
         let batch = &planned.batch;
-        let inputs = self.inputs(batch)?;
+        let plan = self.composer.plan(batch)?;
+        let mut inputs = Vec::new();
         for &choice in &self.job.strategies {
             self.progress.step(&format!("batch {}: proving {}", planned.batch_idx, name_of(choice)));
+            // Other stamps for each strategy: none is right by what another left behind.
+            self.oracle.restamp();
+            inputs = self.inputs(&plan)?;
             self.prove(batch, choice, &inputs)?;
         }
         if self.job.rounds > 0 {
-            let scratch = self.scratch(batch)?;
+            let scratch = self.scratch(&plan)?;
             for round in 0..self.job.rounds {
                 self.progress.step(&format!("batch {}: timing round {round}", planned.batch_idx));
                 self.timed_round(batch, &inputs, &scratch)?;
             }
         }
-        let plan = self.composer.begin(batch, self.job.strategies[0])?.plan().clone();
         self.measured.num_slots.push(plan.slots.num_slots());
         self.oracle.persisted(&plan.slots);
         Ok(())
     }
 
     /// This rank's rows of every layer.
-    fn inputs(&mut self, batch: &Batch) -> Result<Vec<LayerInputs>, RunError> {
-        let flight = self.composer.begin(batch, self.job.strategies[0])?;
-        let plan = flight.plan().clone();
+    fn inputs(&self, plan: &BatchPlan) -> Result<Vec<LayerInputs>, RunError> {
+        let stream = self.composer.group().stream();
         let mut layers = Vec::with_capacity(self.job.model.num_layers());
         for layer in 0..self.job.model.num_layers() {
             let mut inputs = LayerInputs::default();
             for &buffer in self.job.model.buffers_of(layer) {
-                let bytes = self.oracle.inputs(&plan, layer, buffer);
+                let bytes = self.oracle.inputs(plan, layer, buffer);
                 let memory = self.device.alloc(bytes.len() as u64)?;
-                flight.stream().upload(bytes, &memory)?;
+                stream.upload(bytes, &memory)?;
                 inputs = inputs.with(buffer, memory);
             }
             layers.push(inputs);
@@ -282,13 +284,10 @@ impl<'a> RankRun<'a> {
     }
 
     /// Memory for the yardsticks, as large as the largest layer's buffers.
-    fn scratch(&mut self, batch: &Batch) -> Result<Scratch, RunError> {
-        let (model, choice) = (&self.job.model, self.job.strategies[0]);
-        let flight = self.composer.begin(batch, choice)?;
-        let layer_bytes = |layer| dense_bytes(flight.plan(), model, layer).iter().map(|dense| dense.1).sum();
+    fn scratch(&self, plan: &BatchPlan) -> Result<Scratch, RunError> {
+        let model = &self.job.model;
+        let layer_bytes = |layer| dense_bytes(plan, model, layer).iter().map(|dense| dense.1).sum();
         let bytes: u64 = (0..model.num_layers()).map(layer_bytes).max().unwrap_or(0);
-        // Random-looking bytes, most of them zero on all ranks but one would be an unfair gift to no one: sums of
-        // zeros cost what other sums cost.
         Ok(Scratch { src: self.device.alloc(bytes)?, dst: self.device.alloc(bytes)? })
     }
 

@@ -1,0 +1,112 @@
+//! The barrier's body on the CPU: ranks as threads, faults that are already there or come while it waits.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use std::thread;
+
+use cpkv_kernels::Kernel;
+use cpkv_kernels::abi::{BarrierParams, GroupState};
+use cpkv_kernels::signal::{
+    CAUSE_BARRIER, CAUSE_HOST, FAULT_CLAIMED, FAULT_NONE, FAULT_RECORDED, FaultRecord, MAX_RANKS, SignalPad,
+};
+
+/// What ranks of one test share: pads, states, status records.
+struct Group {
+    pads: Vec<SignalPad>,
+    table: Vec<u64>,
+    states: Vec<GroupState>,
+    statuses: Vec<FaultRecord>,
+}
+
+impl Group {
+    fn new(num_ranks: usize) -> Self {
+        let mut pads: Vec<_> = (0..num_ranks)
+            .map(|_| SignalPad { words: [0; MAX_RANKS], fault: FaultRecord::default() })
+            .collect();
+        let table = pads.iter_mut().map(|pad| (&raw mut *pad).expose_provenance() as u64).collect();
+        let states = (0..num_ranks).map(|_| GroupState::default()).collect();
+        let statuses = (0..num_ranks).map(|_| FaultRecord::default()).collect();
+        Self { pads, table, states, statuses }
+    }
+
+    fn barrier(&mut self, rank: usize, timeout_ns: u64) -> Kernel {
+        Kernel::Barrier(BarrierParams {
+            pads: self.table.as_ptr().expose_provenance() as u64,
+            state: (&raw mut self.states[rank]).expose_provenance() as u64,
+            status: (&raw mut self.statuses[rank]).expose_provenance() as u64,
+            timeout_ns,
+            rank: rank as u32,
+            num_ranks: self.table.len() as u32,
+            num_spins: 0,
+            tag: 7,
+        })
+    }
+
+    fn run(&mut self, ranks: &[usize], timeout_ns: u64) {
+        let kernels: Vec<_> = ranks.iter().map(|&rank| self.barrier(rank, timeout_ns)).collect();
+        thread::scope(|scope| {
+            for kernel in kernels {
+                // SAFETY: the addresses are this group's, which outlives the scope; one barrier a rank.
+                scope.spawn(move || unsafe { kernel.run() });
+            }
+        });
+    }
+}
+
+const LONG_NS: u64 = 20_000_000_000;
+const SHORT_NS: u64 = 30_000_000;
+
+#[test]
+fn all_words_are_zero_and_all_epochs_one_further_when_everybody_has_left() {
+    let mut group = Group::new(5);
+    for epoch in 1..=50 {
+        group.run(&[0, 1, 2, 3, 4], LONG_NS);
+        assert!(group.states.iter().all(|state| state.epoch == epoch));
+        assert!(group.pads.iter().all(|pad| pad.words.iter().all(|&word| word == 0)));
+    }
+    assert!(group.statuses.iter().all(|status| status.word == FAULT_NONE));
+}
+
+#[test]
+fn a_timeout_poisons_every_pad_with_the_absent_ranks_and_no_others() {
+    let mut group = Group::new(4);
+    group.run(&[0, 2], SHORT_NS);
+    for pad in &group.pads {
+        let FaultRecord { word, missing, epoch, tag, cause, .. } = pad.fault;
+        assert_eq!((word, missing, epoch, tag, cause), (FAULT_RECORDED, 0b1010, 0, 7, CAUSE_BARRIER));
+    }
+    for rank in [0, 2] {
+        assert_eq!((group.statuses[rank].word, group.statuses[rank].missing), (FAULT_RECORDED, 0b1010));
+        assert_eq!(group.states[rank].epoch, 0);
+    }
+    // Who comes late learns it at once, and enters nothing.
+    let words: Vec<_> = group.pads.iter().map(|pad| pad.words).collect();
+    group.run(&[1, 3], LONG_NS);
+    assert_eq!(group.statuses[3].missing, 0b1010);
+    assert!(group.pads.iter().zip(words).all(|(pad, before)| pad.words == before));
+}
+
+#[test]
+fn a_record_that_is_still_being_written_is_not_passed_on_half_done() {
+    let mut group = Group::new(2);
+    group.pads[0].fault.word = FAULT_CLAIMED;
+    group.run(&[0], LONG_NS);
+    assert_eq!(group.statuses[0].word, FAULT_NONE);
+    assert_eq!(group.states[0].epoch, 0);
+    // Once it is complete, the next barrier reports it.
+    group.pads[0].fault = FaultRecord {
+        word: FAULT_RECORDED,
+        by_rank: 1,
+        missing: 1,
+        epoch: 41,
+        elapsed_ns: 5,
+        tag: 2,
+        cause: CAUSE_HOST,
+    };
+    group.run(&[0], LONG_NS);
+    let status = &group.statuses[0];
+    assert_eq!(
+        (status.word, status.by_rank, status.epoch, status.cause),
+        (FAULT_RECORDED, 1, 41, CAUSE_HOST)
+    );
+}
