@@ -10,7 +10,7 @@ mod scenario;
 use cpkv::compose::{ComposeError, ComposerOptions, StrategyChoice};
 use cpkv::plan::{Admission, Batch, PlanError, Strategy};
 use fixture::{
-    ALL, BatchMaker, Bench, LONG, composer_options, group_options, layer_inputs, model, on_threads,
+    ALL, BatchMaker, Bench, LONG, compare, composer_options, group_options, layer_inputs, model, on_threads,
 };
 use scenario::{CONVERSATION_PAGES, PAGE_SIZE, conversation, padding, straddles};
 
@@ -95,6 +95,35 @@ fn a_forward_waits_for_no_stream_between_its_layers() {
             assert_eq!(flight.stream().num_host_syncs(), before, "{strategy}");
             flight.finish().unwrap();
         }
+        bench.composer.close().unwrap();
+    });
+}
+
+#[test]
+fn a_barrier_between_compose_and_persist_ends_what_can_be_persisted() {
+    on_threads(2, |setup| {
+        let mut bench = Bench::usual(&setup, model(2, PAGE_SIZE), 32);
+        let batch = BatchMaker::new(32, PAGE_SIZE).fresh(&[20]);
+        let Bench { composer, oracle, model, device } = &mut bench;
+        let mut flight = composer.begin(&batch, StrategyChoice::Exactly(Strategy::SymmDense)).unwrap();
+        let inputs = layer_inputs(&flight, oracle, *device, model, 0);
+        flight.compose_layer(0, &inputs).unwrap();
+        flight.barrier(0).unwrap();
+        // The bytes are still where they were composed.
+        compare(&flight, oracle, model, 0);
+        assert!(matches!(flight.persist_layer(0), Err(ComposeError::NotComposed { layer: 0, .. })));
+        flight.finish().unwrap();
+        bench.composer.close().unwrap();
+    });
+}
+
+#[test]
+fn one_layer_of_gather_compact_is_enclosed_in_barriers() {
+    on_threads(2, |setup| {
+        let mut bench = Bench::usual(&setup, model(1, PAGE_SIZE), 32);
+        let batch = BatchMaker::new(32, PAGE_SIZE).fresh(&[20]);
+        bench.prove(&batch, StrategyChoice::Exactly(Strategy::GatherCompact)).unwrap();
+        assert_eq!(bench.composer.group().epoch().0, 2);
         bench.composer.close().unwrap();
     });
 }

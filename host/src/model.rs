@@ -99,6 +99,34 @@ pub enum ModelError {
         /// Layers the model has.
         num_layers: usize,
     },
+    /// A buffer whose pages hold another number of tokens than the model's.
+    #[error(
+        "model {model}: buffer `{buffer}` has pages of {got} tokens, the model of {expected}: make them equal"
+    )]
+    PageSize {
+        /// The model.
+        model: String,
+        /// The buffer.
+        buffer: String,
+        /// Tokens of the model's pages.
+        expected: u32,
+        /// Tokens of the buffer's.
+        got: u32,
+    },
+    /// A layer that names buffers the model does not have, or not in ascending order.
+    #[error(
+        "model {model}: layer {layer} names buffers {buffers:?}: name each once, ascending, below {num_buffers}"
+    )]
+    LayerBuffers {
+        /// The model.
+        model: String,
+        /// The layer.
+        layer: usize,
+        /// What it names.
+        buffers: Vec<u32>,
+        /// Buffers of the model.
+        num_buffers: usize,
+    },
     /// A buffer's pages cannot be laid out.
     #[error("model {model}: {problem}")]
     Geometry {
@@ -181,6 +209,30 @@ impl ModelSpec {
         }
         self.layers.truncate(num_layers);
         Ok(self)
+    }
+
+    /// Whether the parts fit together: plans count rows by the model's page size, kernels by the buffer's.
+    ///
+    /// # Errors
+    /// [`ModelError::PageSize`], [`ModelError::LayerBuffers`].
+    pub fn check(&self) -> Result<(), ModelError> {
+        if let Some(buffer) = self.buffers.iter().find(|buffer| buffer.spec.page_size() != self.page_size) {
+            let (model, name) = (self.name.clone(), buffer.name.clone());
+            let (expected, got) = (self.page_size, buffer.spec.page_size());
+            return Err(ModelError::PageSize { model, buffer: name, expected, got });
+        }
+        for (layer, spec) in self.layers.iter().enumerate() {
+            let ascending = spec.buffers.is_sorted_by(|a, b| a < b);
+            if !ascending || spec.buffers.iter().any(|buffer| buffer.idx() >= self.buffers.len()) {
+                return Err(ModelError::LayerBuffers {
+                    model: self.name.clone(),
+                    layer,
+                    buffers: spec.buffers.iter().map(|buffer| buffer.0).collect(),
+                    num_buffers: self.buffers.len(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The layers in short, equal exactly where they are: `0+1,0,0+1` are the buffers of three layers.
@@ -312,5 +364,18 @@ mod tests {
     fn an_unknown_preset_is_answered_with_the_names() {
         let error = ModelSpec::preset("mla").unwrap_err().to_string();
         assert!(PRESETS.iter().all(|preset| error.contains(preset.name)), "{error}");
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_together_are_refused() {
+        let mut model = preset("tiny");
+        assert_eq!(model.check(), Ok(()));
+        model.page_size = 8;
+        assert!(matches!(model.check(), Err(ModelError::PageSize { expected: 8, got: 4, .. })));
+        for buffers in [vec![BufferId(2)], vec![BufferId(1), BufferId(0)], vec![BufferId(0), BufferId(0)]] {
+            let mut model = preset("tiny");
+            model.layers[1].buffers = buffers;
+            assert!(matches!(model.check(), Err(ModelError::LayerBuffers { layer: 1, .. })));
+        }
     }
 }

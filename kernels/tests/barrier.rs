@@ -110,3 +110,21 @@ fn a_record_that_is_still_being_written_is_not_passed_on_half_done() {
         (FAULT_RECORDED, 1, 41, CAUSE_HOST)
     );
 }
+
+#[test]
+fn poison_ends_a_wait_long_before_its_timeout() {
+    let mut group = Group::new(2);
+    let patient = group.barrier(0, LONG_NS);
+    let poison = cpkv_kernels::signal::poison_addr(group.table[0]);
+    let started = std::time::Instant::now();
+    thread::scope(|scope| {
+        // SAFETY: the addresses are this group's, which outlives the scope; one barrier a rank.
+        scope.spawn(move || unsafe { patient.run() });
+        thread::sleep(std::time::Duration::from_millis(30));
+        let record = FaultRecord { by_rank: 1, epoch: 3, cause: CAUSE_HOST, ..FaultRecord::default() };
+        // SAFETY: the record of rank 0's pad.
+        unsafe { cpkv_kernels::signal::raise_fault(poison, record) };
+    });
+    assert!(started.elapsed() < std::time::Duration::from_secs(10), "{:?}", started.elapsed());
+    assert_eq!((group.statuses[0].word, group.statuses[0].by_rank), (FAULT_RECORDED, 1));
+}

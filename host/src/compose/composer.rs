@@ -147,6 +147,7 @@ impl Composer {
             tables: Arc::new(tables),
             packed,
             composed: None,
+            composed_in: Epoch(0),
             no_inputs: LayerInputs::default(),
             marks: None,
         })

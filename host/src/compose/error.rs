@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::collective::CollectiveError;
 use crate::device::DeviceError;
 use crate::group::{BootstrapError, Group, GroupError};
+use crate::model::ModelError;
 use crate::plan::{PlanError, Strategy};
 use crate::symm::RegisterError;
 use crate::units::{Epoch, Rank, RankSet};
@@ -19,6 +20,9 @@ pub enum ComposeError {
     /// The batch cannot be planned, or does not fit.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The model cannot be composed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
@@ -118,18 +122,6 @@ pub enum ComposeError {
         buffer: String,
         /// `is not aligned` or `overlaps a dense buffer`.
         problem: &'static str,
-    },
-    /// A buffer whose pages hold another number of tokens than the model's.
-    #[error(
-        "buffer `{buffer}` has pages of {buffer_page_size} tokens, the model of {model_page_size}: they must be equal"
-    )]
-    PageSizesDiffer {
-        /// The buffer.
-        buffer: String,
-        /// Its page size.
-        buffer_page_size: u32,
-        /// The model's.
-        model_page_size: u32,
     },
     /// A layer the model does not have.
     #[error("layer {layer} is outside the model's {num_layers} layers")]

@@ -15,6 +15,7 @@ use crate::device::{DeviceBuffer, Event, Keep};
 use crate::model::BufferId;
 use crate::pages::BufferKind;
 use crate::plan::{BatchPlan, Strategy};
+use crate::units::Epoch;
 
 /// What this rank computed for one layer, by buffer.
 ///
@@ -42,6 +43,7 @@ impl LayerInputs {
     }
 }
 
+#[must_use = "a batch ends with `finish`"]
 /// A batch in flight. It borrows the composer, so a second one cannot begin beside it:
 ///
 /// ```compile_fail,E0499
@@ -61,7 +63,10 @@ pub struct BatchInFlight<'a> {
     pub(super) tables: Arc<BatchTables>,
     pub(super) packed: Option<DeviceBuffer>,
     pub(super) keep: Keep,
+    /// The layer composed last, while nothing but its persists followed on the group.
     pub(super) composed: Option<usize>,
+    /// The epoch that the last compose started in.
+    pub(super) composed_in: Epoch,
     pub(super) no_inputs: LayerInputs,
     pub(super) marks: Option<Vec<Mark>>,
 }
@@ -98,6 +103,7 @@ impl BatchInFlight<'_> {
         self.check_inputs(layer, inputs)?;
         let strategy = self.strategy;
         self.composed = None;
+        self.composed_in = self.composer.group.epoch();
         self.with_run(layer, inputs, |run| match strategy {
             Strategy::PerSpan => per_span::compose(run),
             Strategy::FusedAllReduce => fused_all_reduce::compose(run),
@@ -152,7 +158,7 @@ impl BatchInFlight<'_> {
     /// # Errors
     /// [`ComposeError::Device`] where the buffer is shorter than the batch.
     pub fn dense(&self, buffer: BufferId) -> Result<DeviceBuffer, ComposeError> {
-        self.dense_of_epoch(buffer, self.composer.group.epoch().0.wrapping_sub(1))
+        self.dense_of_epoch(buffer, self.composed_in.0)
     }
 
     /// The memory that the next compose will fill; another than [`BatchInFlight::dense`] only for `symm_dense`.
@@ -192,11 +198,13 @@ impl BatchInFlight<'_> {
         self.composer.group.stream()
     }
 
-    /// Queues a barrier of the group: a common start, for benchmarks.
+    /// Queues a barrier of the group: a common start, for benchmarks. What was composed before can no longer be
+    /// persisted: `symm_dense` finds its half by the epoch.
     ///
     /// # Errors
     /// [`ComposeError::Group`].
     pub fn barrier(&mut self, tag: u32) -> Result<(), ComposeError> {
+        self.composed = None;
         Ok(self.composer.group.barrier(tag)?)
     }
 
@@ -252,7 +260,9 @@ impl BatchInFlight<'_> {
             return refuse("is not aligned");
         }
         let published = self.composer.staging.as_ref().map(Staging::whole);
-        let written = self.composer.dense.all().into_iter().chain(published).chain(self.packed.clone());
+        let pool = std::iter::once(self.composer.pool.shard());
+        let written =
+            self.composer.dense.all().into_iter().chain(published).chain(self.packed.clone()).chain(pool);
         match written.into_iter().any(|memory| memory.overlaps(input)) {
             true => refuse("overlaps memory that compose writes"),
             false => Ok(()),

@@ -50,7 +50,7 @@ impl SharedPool {
     fn try_register(group: &Group, model: ModelSpec, num_logical_pages: u32) -> Result<Self, ComposeError> {
         let shape =
             PlanShape { group_size: group.group_size(), page_size: model.page_size, num_logical_pages };
-        check_page_sizes(&model)?;
+        model.check()?;
         let record = record_of(&model, num_logical_pages);
         let deadline = Deadline::after(group.options().bootstrap_timeout);
         // Compared whether or not memory is shared: a collective needs equal pools, too.
@@ -128,6 +128,14 @@ impl SharedPool {
     pub(super) fn layer_offset(&self, layer: usize, buffer: BufferId) -> Option<u64> {
         let position = self.model.pool_layer_idx(layer, buffer)? as u64;
         Some(position * self.shard_pages() * self.page_bytes(buffer))
+    }
+
+    /// All of this rank's memory of the pool.
+    pub(super) fn shard(&self) -> DeviceBuffer {
+        match &self.memory {
+            Memory::Symmetric(region) => region.whole(),
+            Memory::Local { shard, .. } => shard.clone(),
+        }
     }
 
     fn shard_pages(&self) -> u64 {
@@ -209,16 +217,4 @@ fn record_of(model: &ModelSpec, num_logical_pages: u32) -> RegistrationRecord {
         .with("buffers", buffers.join(", "))
         .with("layers", model.describe_layers())
         .with("pool pages", num_logical_pages)
-}
-
-/// Plans count rows by the model's page size, kernels by the buffer's.
-fn check_page_sizes(model: &ModelSpec) -> Result<(), ComposeError> {
-    match model.buffers.iter().find(|buffer| buffer.spec.page_size() != model.page_size) {
-        None => Ok(()),
-        Some(buffer) => Err(ComposeError::PageSizesDiffer {
-            buffer: buffer.name.clone(),
-            buffer_page_size: buffer.spec.page_size(),
-            model_page_size: model.page_size,
-        }),
-    }
 }

@@ -120,8 +120,7 @@ impl Staging {
 
     /// All of this rank's published memory.
     pub(super) fn whole(&self) -> DeviceBuffer {
-        let bytes = self.region.layout().region_bytes();
-        self.region.own(&Carve { name: String::new(), offset: 0, bytes })
+        self.region.whole()
     }
 
     /// Whether a batch fits: decided from what all ranks share, before any rank writes.

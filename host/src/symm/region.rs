@@ -199,6 +199,12 @@ impl SymmRegion {
         unsafe { DeviceBuffer::from_raw(self.own.addr + offset, bytes, keep) }
     }
 
+    /// All of this rank's memory, guards included.
+    pub fn whole(&self) -> DeviceBuffer {
+        // SAFETY: the whole mapping, which its `keep` owns.
+        unsafe { DeviceBuffer::from_raw(self.own.addr, self.own.bytes, Arc::clone(&self.own.keep)) }
+    }
+
     /// Marks the region's signal pad as serving a group.
     ///
     /// # Errors

@@ -194,3 +194,37 @@ fn render_key_row(keys: [u16; INDEX_K_DIM as usize], spec: BufferSpec, row: u32,
     let scales = spec.page_size() as usize * dim;
     page[scales + 4 * row..scales + 4 * (row + 1)].copy_from_slice(&scale.to_le_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Batch, PlanShape, RequestPages};
+    use crate::units::{GroupSize, Rank};
+
+    #[test]
+    fn one_wrong_byte_anywhere_is_found_and_named() {
+        let model = ModelSpec::preset("tiny").unwrap();
+        let shape = PlanShape { group_size: GroupSize::new(2).unwrap(), page_size: 4, num_logical_pages: 9 };
+        let current_pages = vec![PageId(3), PageId(8)];
+        let request = RequestPages { new_tokens: 6, current_pages, ..RequestPages::default() };
+        let batch = Batch { requests: vec![request], num_pad_slots: 1 };
+        let plan = BatchPlan::build(shape, Rank(0), &batch).unwrap();
+        let oracle = Oracle::new(model.clone(), 9, 1);
+        for buffer in model.buffer_ids() {
+            let page_bytes = model.buffers[buffer.idx()].spec.page_bytes() as usize;
+            let mut after = oracle.clone();
+            after.persisted(&plan.slots);
+            let mut dense: Vec<u8> =
+                plan.slots.pages.iter().flat_map(|&page| after.pool_page(0, buffer, page)).collect();
+            assert_eq!(dense.len(), 3 * page_bytes);
+            assert_eq!(oracle.compare(&plan.slots, 0, buffer, &dense), Ok(()));
+            for byte in 0..dense.len() {
+                dense[byte] ^= 1;
+                let found = oracle.compare(&plan.slots, 0, buffer, &dense).unwrap_err();
+                assert_eq!((found.slot, found.byte), (byte / page_bytes, byte % page_bytes));
+                dense[byte] ^= 1;
+            }
+            assert!(oracle.compare(&plan.slots, 0, buffer, &dense[..dense.len() - 1]).is_err());
+        }
+    }
+}

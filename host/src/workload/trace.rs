@@ -1,6 +1,7 @@
 //! Reads a request trace in Mooncake's format: one JSON object a line.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -54,6 +55,12 @@ pub enum RequestProblem {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TraceError {
+    /// More than 1 GiB.
+    #[error("the trace {} is over 1 GiB: is it a file of requests? Cut it", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file cannot be read.
     #[error("cannot read the trace {}: {problem}", path.display())]
     Read {
@@ -99,6 +106,9 @@ struct Line {
     hash_ids: Vec<u64>,
 }
 
+/// The longest trace, in bytes.
+pub(super) const MAX_TRACE_BYTES: u64 = 1 << 30;
+
 impl TraceRequest {
     /// Checks the length and the number of ids.
     ///
@@ -128,7 +138,14 @@ impl TraceRequest {
 /// [`TraceError::Read`] where the file cannot be read; the other variants for the first bad line. A trace
 /// with a bad line gives no request at all.
 pub fn read_trace(path: &Path) -> Result<Vec<TraceRequest>, TraceError> {
-    let text = fs::read(path).map_err(|problem| TraceError::Read { path: path.to_owned(), problem })?;
+    let wrap = |problem| TraceError::Read { path: path.to_owned(), problem };
+    let mut text = Vec::new();
+    // A device that never ends must not fill the memory.
+    let file = fs::File::open(path).map_err(wrap)?;
+    file.take(MAX_TRACE_BYTES + 1).read_to_end(&mut text).map_err(wrap)?;
+    if text.len() as u64 > MAX_TRACE_BYTES {
+        return Err(TraceError::TooLong { path: path.to_owned() });
+    }
     parse_trace(path, &text)
 }
 
@@ -148,6 +165,9 @@ fn parse_line(path: &Path, line: u64, text: &[u8]) -> Result<TraceRequest, Trace
     let wrong = |reason| TraceError::Line { path: path.to_owned(), line, reason };
     if text.trim_ascii().is_empty() {
         return Err(wrong("an empty line between requests".to_owned()));
+    }
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return Err(wrong("not a JSON object".to_owned()));
     }
     let parsed: Line = serde_json::from_slice(text).map_err(|error| wrong(reason_of(&error)))?;
     let refused = |problem| TraceError::Request { path: path.to_owned(), line, problem };
@@ -206,7 +226,8 @@ mod tests {
     #[test]
     fn a_bad_line_is_named_with_file_line_and_reason() {
         for (line, reason) in [
-            ("not json", "expected"),
+            ("not json", "not a JSON object"),
+            ("[0, 1, 1, [1]]", "not a JSON object"),
             ("", "empty line"),
             (r#"{"timestamp": 0, "output_length": 1, "hash_ids": [1]}"#, "missing field `input_length`"),
             (r#"{"timestamp": 0, "input_length": 1, "output_length": 1}"#, "missing field `hash_ids`"),

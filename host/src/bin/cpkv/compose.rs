@@ -56,7 +56,7 @@ struct RankRun<'a> {
 impl<'a> RankRun<'a> {
     fn start(env: &'a RankEnv, job: &'a Job) -> Result<Self, RunError> {
         let progress = Progress::start(env.rank(), job.num_steps());
-        progress.say("registering");
+        progress.part("registering");
         let device = Arc::new(CpuDevice);
         let options = GroupOptions {
             barrier_timeout: job.timeout,
@@ -79,6 +79,7 @@ impl<'a> RankRun<'a> {
             self.batch(batch)?;
         }
         if self.composer.group().unreachable().is_none() {
+            self.progress.part("timing barriers");
             self.measured.barriers = barriers::measure(&mut self.composer, self.env.library.as_ref())?;
         }
         self.progress.step("closing");
@@ -92,6 +93,12 @@ impl<'a> RankRun<'a> {
     fn batch(&mut self, planned: &PlannedBatch) -> Result<(), RunError> {
         let batch = &planned.batch;
         let plan = self.composer.plan(batch)?;
+        let (num_batches, num_strategies) = (self.job.batches.len(), self.job.strategies.len());
+        self.progress.part(&format!(
+            "batch {} of {num_batches}: proving {num_strategies} strategies, then {} timed rounds",
+            planned.batch_idx + 1,
+            self.job.rounds
+        ));
         let mut inputs = Vec::new();
         for &choice in &self.job.strategies {
             self.progress.step(&format!("batch {}: proving {}", planned.batch_idx, name_of(choice)));

@@ -75,7 +75,8 @@ impl RunError {
             | Self::HeapVariable { .. }
             | Self::NoBatch
             | Self::RanksUnderMpi { .. }
-            | Self::NoMpi => BAD_INPUT,
+            | Self::NoMpi
+            | Self::Compose(ComposeError::Plan(_)) => BAD_INPUT,
             #[cfg(feature = "mpi")]
             Self::WorldSize { .. } => BAD_INPUT,
             _ => 1,

@@ -31,7 +31,8 @@ impl Job {
         if let Some(num_layers) = args.layers {
             model = model.take_layers(num_layers)?;
         }
-        let heap = std::env::var(ComposerOptions::HEAP_VARIABLE).ok();
+        let heap = std::env::var_os(ComposerOptions::HEAP_VARIABLE);
+        let heap = heap.map(|value| value.to_string_lossy().into_owned());
         let trace = read_trace(&args.trace)?;
         let mut config = WorkloadConfig {
             page_size: model.page_size,

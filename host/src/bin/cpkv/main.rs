@@ -39,9 +39,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // Every process finds the same in its input: one of them says it.
-        Err(error) if error.exit_code() == BAD_INPUT && !ranks::speaks() => leave_it_to_rank_0(),
+        Err(error) if error.exit_code() == BAD_INPUT && !ranks::speaks() => {
+            thread::sleep(SILENCE);
+            // Still here: rank 0 found nothing wrong.
+            ranks::say(&error.to_string());
+            ExitCode::from(BAD_INPUT)
+        }
         Err(error) => {
-            eprintln!("cpkv: {error}");
+            ranks::say(&error.to_string());
             ExitCode::from(error.exit_code())
         }
     }

@@ -107,10 +107,10 @@ fn run_process<T>(_size: GroupSize, _body: impl Fn(RankEnv) -> Result<T, RunErro
 #[cfg(feature = "mpi")]
 fn run_process<T>(size: GroupSize, body: impl Fn(RankEnv) -> Result<T, RunError>) -> Result<T, RunError> {
     use cpkv::collective::mpi::MpiCollective;
-    use cpkv::group::mpi::{MpiBootstrap, MpiWorld, leave_without_finalize};
+    use cpkv::group::mpi::{MpiBootstrap, leave_without_finalize};
     use cpkv::symm::MemfdBackend;
 
-    let world = MpiWorld::init()?;
+    let world = init_or_leave(leave_without_finalize)?;
     let rank = world.rank();
     if world.size() != size {
         return Err(RunError::WorldSize { started: size.get(), found: world.size().get() });
@@ -123,9 +123,36 @@ fn run_process<T>(size: GroupSize, body: impl Fn(RankEnv) -> Result<T, RunError>
     });
     match outcome {
         Err(error) if !matches!(error, RunError::NotExact(_)) => {
-            eprintln!("cpkv: rank {rank}: {error}");
+            say(&format!("rank {rank}: {error}"));
             leave_without_finalize(i32::from(error.exit_code()))
         }
         outcome => outcome,
     }
+}
+
+/// `MPI_Init` waits without end for processes that died before it. This waits [`INIT_TIMEOUT`].
+#[cfg(feature = "mpi")]
+fn init_or_leave(leave: fn(i32) -> !) -> Result<Arc<cpkv::group::mpi::MpiWorld>, RunError> {
+    let (done, waits) = std::sync::mpsc::channel::<()>();
+    thread::spawn(move || {
+        if waits.recv_timeout(INIT_TIMEOUT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let seconds = INIT_TIMEOUT.as_secs();
+            say(&format!(
+                "MPI_Init did not return in {seconds} s: a process died before it, or never started"
+            ));
+            leave(1);
+        }
+    });
+    let world = cpkv::group::mpi::MpiWorld::init();
+    drop(done);
+    Ok(world?)
+}
+
+/// How long `MPI_Init` may take.
+#[cfg(feature = "mpi")]
+const INIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// One line on standard error, in one piece; where nobody listens, nothing.
+pub(crate) fn say(line: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("cpkv: {line}\n").as_bytes());
 }

@@ -77,6 +77,8 @@ pub(crate) struct Report {
     collective_ms: Option<CollectiveRow>,
     barrier_us: Option<BarrierRow>,
     mpi_copy: Option<String>,
+    rounds: u32,
+    cores: usize,
     stats: Stats,
 }
 
@@ -168,6 +170,8 @@ impl Report {
             collective_ms,
             barrier_us,
             mpi_copy: measured.copy_mechanism,
+            rounds: job.rounds,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
             stats: measured.stats,
         }
     }
@@ -197,12 +201,11 @@ impl Report {
         };
         writeln!(
             out,
-            "{} ranks as {transport}, model {}, {} layers, {} batches: {} new and {} prefix tokens, at most {} of \
-             dense KV a layer",
-            self.group_size,
+            "{} as {transport}, model {}, {}, {}: {} new and {} prefix tokens, at most {} of dense KV a layer",
+            counted(self.group_size as usize, "rank"),
             self.model,
-            self.layers,
-            self.batches,
+            counted(self.layers, "layer"),
+            counted(self.batches, "batch"),
             self.new_tokens,
             self.prefix_tokens,
             mebibytes(self.dense_bytes_per_layer),
@@ -241,6 +244,20 @@ impl Report {
             column.set_cell_alignment(CellAlignment::Right);
         }
         writeln!(out, "{table}")?;
+        if self.rounds > 0 {
+            writeln!(
+                out,
+                "medians over {} x {}, first start to last end; ideal: staging_fill's work without its barrier; memcpy: \
+                 as many bytes within each rank{}",
+                counted(self.batches, "batch"),
+                counted(self.rounds as usize, "round"),
+                if self.cores < self.group_size as usize {
+                    "; more ranks than cores: times are noisy"
+                } else {
+                    ""
+                },
+            )?;
+        }
         if let Some(collective) = &self.collective_ms {
             writeln!(
                 out,
@@ -265,6 +282,15 @@ impl Report {
         }
         Ok(())
     }
+}
+
+fn counted(number: usize, what: &str) -> String {
+    let plural = match what {
+        _ if number == 1 => "",
+        "batch" => "es",
+        _ => "s",
+    };
+    format!("{number} {what}{plural}")
 }
 
 fn mebibytes(bytes: u64) -> String {
