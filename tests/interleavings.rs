@@ -16,7 +16,7 @@
 //! | poison `[r]`            | r and peers, when a wait expires | r: barrier, fill, gather, persist | clear   | never |
 //! | position `r`            | r                                | nobody (the check only)           | the end | never |
 //!
-//! A lane's steps: read, write; barrier: +1 own word, -1 peer's word, wait. With poison: every lane first looks
+//! A lane's steps: read, write; barrier: -1 peer's word, +1 own word, wait. With poison: every lane first looks
 //! at its rank's poison word and ends there if it is set; a waiting lane may see it at any moment, or time out
 //! at any moment (then it sets its rank's word, then the peers' one by one, and ends); and it looks once more
 //! after a wait that succeeded.

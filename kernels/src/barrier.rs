@@ -5,7 +5,7 @@
 //! | step | action | if poisoned | if a peer never comes |
 //! |---|---|---|---|
 //! | 1 look | load own poison | copy the record to `status`, return | - |
-//! | 2 enter | own word[t] += 1; peer t's word[me] -= 1 (release), all t | - | - |
+//! | 2 enter | peer t's word[me] -= 1 (release); own word[t] += 1, all t | - | - |
 //! | 3 wait | until own word[t] <= 0 (acquire), all t | as 1 | at the timeout: poison own and peers' pads, write `status`, return |
 //! | 4 look | load own poison | as 1 | - |
 //! | 5 pass | `state.epoch = e + 1` | - | - |
@@ -19,6 +19,9 @@ use core::ptr;
 use crate::abi::{BarrierParams, GroupState};
 use crate::arch;
 use crate::signal::{self, CAUSE_BARRIER, FAULT_RECORDED, FaultRecord, SignalPad};
+
+/// Polls of a spinning wait between two looks at the clock.
+const POLLS_PER_CLOCK: u32 = 32;
 
 /// Runs the barrier. One lane a peer.
 ///
@@ -77,15 +80,15 @@ unsafe fn enter(params: &BarrierParams, pad: u64) {
     let mut peer = arch::lane();
     while peer < params.num_ranks {
         if peer != params.rank {
+            // SAFETY: the table has an entry for every rank.
+            let peer_pad = unsafe { pad_addr(params, peer) };
+            // The peer's word first: it is what the peer waits for. Release: pairs with the acquire in its `wait`.
+            // SAFETY: this rank's word in the peer's pad.
+            unsafe { arch::add_release_sys(word(peer_pad, params.rank), -1) };
             // Relaxed: the reader is this rank. Where the peer's -1 came first, this read-modify-write continues its
             // release sequence, so the load in `wait` still acquires what the peer released.
             // SAFETY: a word of this rank's own pad.
             unsafe { arch::add_relaxed_sys(word(pad, peer), 1) };
-            // SAFETY: the table has an entry for every rank.
-            let peer_pad = unsafe { pad_addr(params, peer) };
-            // Release: pairs with the acquire in the peer's `wait`.
-            // SAFETY: this rank's word in the peer's pad.
-            unsafe { arch::add_release_sys(word(peer_pad, params.rank), -1) };
         }
         peer += arch::num_lanes();
     }
@@ -103,7 +106,9 @@ unsafe fn wait(params: &BarrierParams, pad: u64, started_ns: u64) {
             if unsafe { signal::is_poisoned(signal::poison_addr(pad)) } {
                 return;
             }
-            if arch::now_ns() - started_ns >= params.timeout_ns {
+            // The clock costs more than a poll: while spinning it is read now and then.
+            let reads_clock = num_polls >= params.num_spins || num_polls.is_multiple_of(POLLS_PER_CLOCK);
+            if reads_clock && arch::now_ns() - started_ns >= params.timeout_ns {
                 return;
             }
             arch::pause(num_polls, params.num_spins);

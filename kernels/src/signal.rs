@@ -2,7 +2,7 @@
 //!
 //! | word | writer | reader | order | at rest | reset |
 //! |---|---|---|---|---|---|
-//! | `words[t]` of rank me | me: +1 on entering; t: -1 on entering | me | my +1 relaxed; t's -1 release.sys, my load acquire.sys | 0 | never: both adds cancel |
+//! | `words[t]` of rank me | t: -1 on entering; me: +1 on entering | me | t's -1 release.sys, my load acquire.sys; my +1 relaxed | 0; -1, for a moment -2, while t is ahead | never: both adds cancel |
 //! | `fault.word` of rank me | any rank that gives up: 0 -> 1 (claims the record) -> 2 (record complete) | me, every kernel and the host | claim relaxed.sys; store release.sys, load acquire.sys | 0 | never: a poisoned pad is not used again |
 //! | `fault` fields | the claimer, between 1 and 2 | whoever read 2 | ordered by `word` | 0 | never |
 //! | `status` (rank-local, host-readable) | the own barrier, from the own pad's complete record | the own host | as `fault.word` | 0 | never |

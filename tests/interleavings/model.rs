@@ -142,7 +142,7 @@ impl Model {
         match state.positions[rank].lanes[lane] {
             Lane::Unchecked => state.poisoned.contains(rank) && self.heeds_poison(kernel),
             Lane::WaitOver => state.poisoned.contains(rank),
-            Lane::Ready => kernel == Kernel::Barrier,
+            Lane::PeerAdded => true,
             _ => false,
         }
     }
@@ -211,15 +211,15 @@ impl Model {
         let peer = self.peer(rank, lane);
         match phase {
             Lane::Ready => {
-                next.words[rank][peer] += 1;
-                word_in_range(next, rank, peer)?;
-                Ok(Lane::OwnAdded)
-            }
-            Lane::OwnAdded => {
                 if !(rank == 0 && self.protocol.fault == Fault::MissingPeerAdd) {
                     next.words[peer][rank] -= 1;
                 }
                 word_in_range(next, peer, rank)?;
+                Ok(Lane::PeerAdded)
+            }
+            Lane::PeerAdded => {
+                next.words[rank][peer] += 1;
+                word_in_range(next, rank, peer)?;
                 Ok(Lane::Waiting)
             }
             Lane::Waiting if next.positions[peer].step < next.positions[rank].step => {
@@ -316,7 +316,8 @@ pub(crate) fn found_at(state: &State, place: Place) -> Stamp {
 
 fn word_in_range(state: &State, rank: usize, peer: usize) -> Result<(), Violation> {
     match state.words[rank][peer] {
-        -1..=1 => Ok(()),
+        // -2: the peer passed this barrier and entered the next one before the own +1.
+        -2..=1 => Ok(()),
         word => Err(Violation::WordOutOfRange { rank, peer, word }),
     }
 }

@@ -108,8 +108,8 @@ fn in_words(model: &Model, state: &State, by: Move) -> String {
         (_, Lane::Expired(num_set), _) => {
             format!("poisons rank {}", (rank + usize::from(num_set)) % model.num_ranks())
         }
-        (_, Lane::Ready, Some(Kernel::Barrier)) => format!("barrier: +1 to word [{rank}][{peer}]"),
-        (_, Lane::OwnAdded, _) => format!("barrier: -1 to word [{peer}][{rank}]"),
+        (_, Lane::Ready, Some(Kernel::Barrier)) => format!("barrier: -1 to word [{peer}][{rank}]"),
+        (_, Lane::PeerAdded, _) => format!("barrier: +1 to word [{rank}][{peer}]"),
         (_, Lane::Waiting, _) => {
             format!("barrier: wait for rank {peer} over, word {}", state.words[rank][peer])
         }

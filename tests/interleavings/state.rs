@@ -35,10 +35,10 @@ impl fmt::Display for Stamp {
 pub(crate) enum Lane {
     /// About to look at the own poison word (left out where poison is not modelled).
     Unchecked,
-    /// About to do its read, its write, or its +1 on the own word.
+    /// About to do its read, its write, or its -1 on the peer's word.
     Ready,
-    /// Own word done, about to add -1 to the peer's word.
-    OwnAdded,
+    /// Peer's word done, about to add +1 to the own word.
+    PeerAdded,
     /// Waits for the own word to be <= 0.
     Waiting,
     /// The wait succeeded; about to look at the poison word once more.
