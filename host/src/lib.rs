@@ -2,7 +2,7 @@
 //!
 //! Each rank holds a shard of the paged pool. Before a layer's attention, every rank needs the whole KV of the
 //! batch in one dense buffer: [`compose::Composer`] builds it, the same bytes on every rank, in one of six ways
-//! ([`plan::Strategy`]). No wait is without a deadline, and a rank that stops is named by the others.
+//! ([`plan::Strategy`]). Calls that wait have a deadline, and a rank that stops is named by the others.
 //!
 //! # Life of a group
 //!
@@ -19,7 +19,9 @@
 //!
 //! ```
 //! use std::sync::Arc;
+//! use std::time::Duration;
 //! use cpkv::compose::{Composer, ComposerOptions, LayerInputs, SharedPool, StrategyChoice};
+//! use cpkv::deadline::Deadline;
 //! use cpkv::device::{CpuDevice, Device};
 //! use cpkv::group::{Group, GroupOptions, ThreadBootstrap};
 //! use cpkv::model::{BufferId, ModelSpec};
@@ -33,6 +35,7 @@
 //!     let group = Group::register(Arc::new(bootstrap), device.clone(), Arc::new(LocalBackend), options)?;
 //!     let model = ModelSpec::preset("tiny")?.take_layers(1)?;
 //!     let pool = SharedPool::register(&group, model, 16)?;
+//!     // No collective: without it there is no fallback where peers' memory is out of reach.
 //!     let mut composer = Composer::register(group, pool, None, ComposerOptions::default())?;
 //!
 //!     // One request of 10 new tokens: pages 5, 2 and 9 of 4 tokens each.
@@ -43,13 +46,21 @@
 //!     };
 //!     let batch = Batch { requests: vec![request], num_pad_slots: 0 };
 //!     let mut flight = composer.begin(&batch, StrategyChoice::Auto)?;
-//!     let num_rows = u64::from(flight.plan().rows.num_rows());
-//!     let inputs = LayerInputs::default()
-//!         .with(BufferId::TOKEN_KV, device.alloc(num_rows * 32)?)
-//!         .with(BufferId::INDEX_K, device.alloc(num_rows * 128 * 2)?);
+//!     // The rows this rank computes: token-KV of 32 bytes, index-K keys of 128 bf16. All bytes 7, to see them again.
+//!     let num_rows = flight.plan().rows.num_rows() as usize;
+//!     let mut inputs = LayerInputs::default();
+//!     for (buffer, row_bytes) in [(BufferId::TOKEN_KV, 32), (BufferId::INDEX_K, 2 * 128)] {
+//!         let rows = device.alloc((num_rows * row_bytes) as u64)?;
+//!         flight.stream().upload(vec![7; num_rows * row_bytes], &rows)?;
+//!         inputs = inputs.with(buffer, rows);
+//!     }
 //!     flight.compose_layer(0, &inputs)?;
 //!     flight.persist_layer(0)?;
-//!     assert_eq!(flight.dense(BufferId::TOKEN_KV)?.bytes(), 3 * 4 * 32);
+//!     // Every rank has every rank's rows: 10 tokens, then zeros to the end of the third page.
+//!     let dense = flight.dense(BufferId::TOKEN_KV)?;
+//!     let mut bytes = vec![0; dense.bytes() as usize];
+//!     flight.stream().download(&dense, &mut bytes, Deadline::after(Duration::from_secs(10)))?;
+//!     assert_eq!(bytes, [vec![7; 10 * 32], vec![0; 2 * 32]].concat());
 //!     flight.finish()?;
 //!     composer.close()?;
 //!     Ok(())
