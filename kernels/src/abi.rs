@@ -41,6 +41,8 @@ pub struct BarrierParams {
     pub state: u64,
     /// Host-readable [`FaultRecord`](crate::signal::FaultRecord), written if the barrier is not passed.
     pub status: u64,
+    /// A [`BarrierTiming`] that is written if the barrier is passed; 0: none.
+    pub timing: u64,
     /// The wait gives up after this, in nanoseconds.
     pub timeout_ns: u64,
     /// This rank.
@@ -51,6 +53,47 @@ pub struct BarrierParams {
     pub num_spins: u32,
     /// What the caller calls this barrier, for the report (the layer, say).
     pub tag: u32,
+}
+
+/// When a rank was in a barrier, on the clock that all kernels of the machine (CPU) or of the device share.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BarrierTiming {
+    /// Before its first add, in nanoseconds.
+    pub entered_ns: u64,
+    /// After it saw the last peer, in nanoseconds.
+    pub left_ns: u64,
+}
+
+/// Parameters of the poison kernel: raises a fault on all ranks, and shows the host what stands in the own pad.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PoisonParams {
+    /// Table `[num_ranks]` of the ranks' [`SignalPad`](crate::signal::SignalPad) addresses.
+    pub pads: u64,
+    /// Host-readable [`FaultRecord`](crate::signal::FaultRecord): the own pad's record, if there is one.
+    pub status: u64,
+    /// The [`FaultRecord`](crate::signal::FaultRecord) to raise, where its word is
+    /// [`FAULT_RECORDED`](crate::signal::FAULT_RECORDED) by the time the kernel runs; 0: only look.
+    pub record: u64,
+    /// This rank.
+    pub rank: u32,
+    /// Size of the group.
+    pub num_ranks: u32,
+}
+
+/// Parameters of the byte-wise sum: `dst[i] += src[i]`, wrapping.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AddBytesParams {
+    /// Sums, aligned to 16.
+    pub dst: u64,
+    /// Addends, aligned to 16, apart from `dst`.
+    pub src: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+    /// This rank's poison word; 0: none.
+    pub poison: u64,
 }
 
 /// Where a dense slot comes from.
@@ -223,7 +266,10 @@ const _: () = {
     assert!(size_of::<ProbeParams>() == 16);
     assert!(size_of::<GroupState>() == 8);
     assert!(size_of::<HalfSelect>() == 24);
-    assert!(size_of::<BarrierParams>() == 48);
+    assert!(size_of::<BarrierParams>() == 56);
+    assert!(size_of::<BarrierTiming>() == 16);
+    assert!(size_of::<PoisonParams>() == 32);
+    assert!(size_of::<AddBytesParams>() == 32);
     assert!(size_of::<Descriptor>() == 8);
     assert!(size_of::<GatherParams>() == 104);
     assert!(core::mem::offset_of!(GatherParams, src_half) == 32);

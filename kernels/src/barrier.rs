@@ -4,11 +4,13 @@
 //!
 //! | step | action | if poisoned | if a peer never comes |
 //! |---|---|---|---|
-//! | 1 look | load own poison | copy the record to `status`, return | - |
+//! | 1 look | load own poison | go to 4 | - |
 //! | 2 enter | peer t's word[me] -= 1 (release); own word[t] += 1, all t | - | - |
-//! | 3 wait | until own word[t] <= 0 (acquire), all t | as 1 | at the timeout: poison own and peers' pads, write `status`, return |
-//! | 4 look | load own poison | as 1 | - |
+//! | 3 wait | until own word[t] <= 0 (acquire), all t | go to 4 | at the timeout: go to 4 |
+//! | 4 look | load own poison, then the own words | copy the record to `status`, return | poison own and peers' pads, write `status`, return |
 //! | 5 pass | `state.epoch = e + 1` | - | - |
+//!
+//! Steps 1 to 3 are every lane's, for its own peers; then all lanes meet, and lane 0 alone does the rest.
 //!
 //! A rank that returns without passing leaves the epoch as it was, and everything behind it on the stream looks
 //! at the poison word first and does nothing. A peer may have passed `e` validly before the poison reached it:
@@ -16,44 +18,60 @@
 
 use core::ptr;
 
-use crate::abi::{BarrierParams, GroupState};
+use crate::abi::{BarrierParams, BarrierTiming, GroupState};
 use crate::arch;
 use crate::signal::{self, CAUSE_BARRIER, FAULT_RECORDED, FaultRecord, SignalPad};
 
 /// Polls of a spinning wait between two looks at the clock.
 const POLLS_PER_CLOCK: u32 = 32;
 
-/// Runs the barrier. One lane a peer.
+/// Runs the barrier. One team in one block; a peer a lane, or two.
 ///
 /// # Safety
 /// The addresses in `params` are valid as documented there; no other barrier of this rank runs.
 pub(crate) unsafe fn barrier(params: &BarrierParams) {
     // SAFETY: the table has an entry for every rank.
-    let pad = unsafe { pad_addr(params, params.rank) };
+    let pad = unsafe { signal::pad_addr(params.pads, params.rank) };
+    let poison = signal::poison_addr(pad);
+    let entered_ns = arch::now_ns();
+    // Poison may come while the lanes look, so one may see it and another not. Whoever sees it enters nothing, but
+    // comes to `sync_lanes` all the same: what one lane saw before that, lane 0 sees after it.
+    // SAFETY: this rank's own pad.
+    let saw_all = if unsafe { signal::is_poisoned(poison) } {
+        false
+    } else {
+        // SAFETY: the pads are valid, and this rank is in no other barrier.
+        unsafe { enter(params, pad) };
+        // SAFETY: as above.
+        unsafe { wait(params, pad, entered_ns) }
+    };
+    let gave_up = arch::team_any(!saw_all);
+    arch::sync_lanes();
+    if arch::lane() == 0 {
+        // SAFETY: as above; every lane has ended its wait.
+        unsafe { judge(params, pad, entered_ns, gave_up) };
+    }
+}
+
+/// Steps 4 and 5, or what happens instead of them. `gave_up`: some lane did not see all its peers.
+unsafe fn judge(params: &BarrierParams, pad: u64, entered_ns: u64, gave_up: bool) {
     let poison = signal::poison_addr(pad);
     // SAFETY: this rank's own pad.
     if unsafe { signal::is_poisoned(poison) } {
         // SAFETY: `status` is valid as required.
-        return unsafe { report_poison(params, poison) };
+        return unsafe { signal::report(poison, params.status) };
     }
-    // SAFETY: the pads are valid, and this rank is in no other barrier.
-    unsafe { enter(params, pad) };
-    let started_ns = arch::now_ns();
+    // Who was seen once has arrived: only where somebody was not, all words are looked at.
     // SAFETY: as above.
-    unsafe { wait(params, pad, started_ns) };
-    arch::sync_lanes();
-    if arch::lane() != 0 {
-        return;
-    }
-    // SAFETY: this rank's own pad.
-    if unsafe { signal::is_poisoned(poison) } {
-        // SAFETY: `status` is valid as required.
-        return unsafe { report_poison(params, poison) };
-    }
-    // SAFETY: as above.
-    let missing = unsafe { missing_peers(params, pad) };
+    let missing = if gave_up { unsafe { missing_peers(params, pad) } } else { 0 };
     let state = ptr::with_exposed_provenance_mut::<GroupState>(params.state as usize);
     if missing == 0 {
+        let left_ns = arch::now_ns();
+        if params.timing != 0 {
+            let timing = ptr::with_exposed_provenance_mut::<BarrierTiming>(params.timing as usize);
+            // SAFETY: `timing` is valid as required.
+            unsafe { timing.write(BarrierTiming { entered_ns, left_ns }) };
+        }
         // SAFETY: this rank's own state, which only its barrier writes.
         return unsafe { (*state).epoch += 1 };
     }
@@ -64,15 +82,18 @@ pub(crate) unsafe fn barrier(params: &BarrierParams) {
         by_rank: params.rank,
         missing,
         epoch,
-        elapsed_ns: arch::now_ns() - started_ns,
+        elapsed_ns: arch::now_ns().saturating_sub(entered_ns),
         tag: params.tag,
         cause: CAUSE_BARRIER,
     };
+    // The own pad and the own host first: a dead peer's memory may be gone, and what touches it fails the kernel.
+    // SAFETY: the own record.
+    unsafe { signal::raise_fault(poison, record) };
+    // What stands in the own pad is what counts: another rank may have written there first.
+    // SAFETY: `status` is valid as required.
+    unsafe { signal::report(poison, params.status) };
     // SAFETY: the pads are valid.
-    unsafe { poison_group(params, record) };
-    // SAFETY: `status` is valid as required. What stands in the own pad is what counts: another rank may have
-    // written there first.
-    unsafe { report_poison(params, poison) };
+    unsafe { signal::raise_on_all(params.pads, params.rank, params.num_ranks, record) };
 }
 
 /// Step 2.
@@ -81,7 +102,7 @@ unsafe fn enter(params: &BarrierParams, pad: u64) {
     while peer < params.num_ranks {
         if peer != params.rank {
             // SAFETY: the table has an entry for every rank.
-            let peer_pad = unsafe { pad_addr(params, peer) };
+            let peer_pad = unsafe { signal::pad_addr(params.pads, peer) };
             // The peer's word first: it is what the peer waits for. Release: pairs with the acquire in its `wait`.
             // SAFETY: this rank's word in the peer's pad.
             unsafe { arch::add_release_sys(word(peer_pad, params.rank), -1) };
@@ -94,8 +115,8 @@ unsafe fn enter(params: &BarrierParams, pad: u64) {
     }
 }
 
-/// Step 3: until this lane's peers have arrived, the group is poisoned, or the time is over.
-unsafe fn wait(params: &BarrierParams, pad: u64, started_ns: u64) {
+/// Step 3: until this lane's peers have arrived, the group is poisoned, or the time is over. Whether they have.
+unsafe fn wait(params: &BarrierParams, pad: u64, started_ns: u64) -> bool {
     let mut num_polls = 0;
     let mut peer = arch::lane();
     while peer < params.num_ranks {
@@ -104,18 +125,19 @@ unsafe fn wait(params: &BarrierParams, pad: u64, started_ns: u64) {
         while unsafe { arch::load_acquire_sys(word(pad, peer)) } > 0 {
             // SAFETY: this rank's own pad.
             if unsafe { signal::is_poisoned(signal::poison_addr(pad)) } {
-                return;
+                return false;
             }
             // The clock costs more than a poll: while spinning it is read now and then.
             let reads_clock = num_polls >= params.num_spins || num_polls.is_multiple_of(POLLS_PER_CLOCK);
-            if reads_clock && arch::now_ns() - started_ns >= params.timeout_ns {
-                return;
+            if reads_clock && arch::now_ns().saturating_sub(started_ns) >= params.timeout_ns {
+                return false;
             }
             arch::pause(num_polls, params.num_spins);
             num_polls = num_polls.saturating_add(1);
         }
         peer += arch::num_lanes();
     }
+    true
 }
 
 /// The peers that have not arrived, as a mask. Looks at all of them at one time, after the wait: a peer that came
@@ -130,42 +152,6 @@ unsafe fn missing_peers(params: &BarrierParams, pad: u64) -> u64 {
         }
     }
     missing
-}
-
-/// Poisons every rank's pad, this rank's first.
-unsafe fn poison_group(params: &BarrierParams, record: FaultRecord) {
-    for step in 0..params.num_ranks {
-        let rank = (params.rank + step) % params.num_ranks;
-        // SAFETY: the table has an entry for every rank.
-        let pad = unsafe { pad_addr(params, rank) };
-        // SAFETY: a record in that rank's pad.
-        unsafe { signal::raise_fault(signal::poison_addr(pad), record) };
-    }
-}
-
-/// Copies the record that stands in the own pad to where the host reads it. One that is still being written is left
-/// there: the host finds it in the pad.
-unsafe fn report_poison(params: &BarrierParams, poison: u64) {
-    if arch::lane() != 0 {
-        return;
-    }
-    // SAFETY: this rank's own record.
-    match unsafe { signal::read_fault(poison) } {
-        // SAFETY: `status` is a record.
-        Some(record) if record.word == FAULT_RECORDED => unsafe {
-            signal::raise_fault(params.status, record)
-        },
-        _ => {}
-    }
-}
-
-/// Entry `rank` of the table of pads.
-unsafe fn pad_addr(params: &BarrierParams, rank: u32) -> u64 {
-    let table = ptr::with_exposed_provenance::<u64>(params.pads as usize);
-    // SAFETY: `rank` is below the table's length.
-    let entry = unsafe { table.add(rank as usize) };
-    // SAFETY: inside the table.
-    unsafe { entry.read() }
 }
 
 /// Word `peer` of the pad at `pad`.

@@ -53,7 +53,7 @@ unsafe fn quantise_row(keys: &[[u16; CHUNK]; arch::TEAM_LANES], codes_addr: u64,
     let lane = arch::team_lane();
     let keys = keys[lane];
     let mut largest = 0;
-    for key in keys {
+    for &key in &keys {
         largest = fp8::finite_magnitude(key).max(largest);
     }
     let scale = fp8::scale_of(arch::team_max(largest));

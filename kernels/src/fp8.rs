@@ -51,7 +51,8 @@ pub fn scale_of(largest: u16) -> f32 {
 #[inline(always)]
 pub fn quantise(key: u16, scale: f32) -> u8 {
     let divisor = if scale == 0.0 { 1.0 } else { scale };
-    f32_to_e4m3(bf16_to_f32(key) / divisor)
+    // The sign is the key's own: a GPU's division returns NaN without one.
+    f32_to_e4m3(bf16_to_f32(key & 0x7fff) / divisor) | (key >> 8 & 0x80) as u8
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! A kernel with its parameters, as a value.
 
 use crate::abi::{
-    BarrierParams, FillIndexKParams, FillPagesParams, FillRowsParams, GatherParams, ProbeParams, ZeroParams,
+    AddBytesParams, BarrierParams, FillIndexKParams, FillPagesParams, FillRowsParams, GatherParams,
+    PoisonParams, ProbeParams, ZeroParams,
 };
-use crate::{barrier, fill_index_k, fill_pages, fill_rows, gather, probe, zero};
+use crate::{add_bytes, barrier, fill_index_k, fill_pages, fill_rows, gather, poison, probe, zero};
 
 /// What a stream runs.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +13,8 @@ pub enum Kernel {
     Barrier(BarrierParams),
     /// The slot-dense gather.
     Gather(GatherParams),
+    /// The slot-dense gather by a GPU's bulk copy engine; the same bytes.
+    GatherBulk(GatherParams),
     /// The row scatter.
     FillRows(FillRowsParams),
     /// The page scatter.
@@ -22,6 +25,10 @@ pub enum Kernel {
     Zero(ZeroParams),
     /// The adds of the capability probe.
     Probe(ProbeParams),
+    /// Poison from outside a barrier.
+    Poison(PoisonParams),
+    /// The byte-wise sum.
+    AddBytes(AddBytesParams),
 }
 
 impl Kernel {
@@ -30,11 +37,14 @@ impl Kernel {
         match self {
             Self::Barrier(_) => "barrier",
             Self::Gather(_) => "gather",
+            Self::GatherBulk(_) => "gather_bulk",
             Self::FillRows(_) => "fill_rows",
             Self::FillPages(_) => "fill_pages",
             Self::FillIndexK(_) => "fill_index_k",
             Self::Zero(_) => "zero",
             Self::Probe(_) => "probe",
+            Self::Poison(_) => "poison",
+            Self::AddBytes(_) => "add_bytes",
         }
     }
 
@@ -48,7 +58,7 @@ impl Kernel {
             // SAFETY: the caller's promise, for this kernel's parameters; so in every arm.
             Self::Barrier(params) => unsafe { barrier::barrier(params) },
             // SAFETY: as above.
-            Self::Gather(params) => unsafe { gather::gather(params) },
+            Self::Gather(params) | Self::GatherBulk(params) => unsafe { gather::gather(params) },
             // SAFETY: as above.
             Self::FillRows(params) => unsafe { fill_rows::fill_rows(params) },
             // SAFETY: as above.
@@ -59,6 +69,10 @@ impl Kernel {
             Self::Zero(params) => unsafe { zero::zero(params) },
             // SAFETY: as above.
             Self::Probe(params) => unsafe { probe::probe(params) },
+            // SAFETY: as above.
+            Self::Poison(params) => unsafe { poison::poison(params) },
+            // SAFETY: as above.
+            Self::AddBytes(params) => unsafe { add_bytes::add_bytes(params) },
         }
     }
 }

@@ -5,9 +5,10 @@
 use std::thread;
 
 use cpkv_kernels::Kernel;
-use cpkv_kernels::abi::{BarrierParams, GroupState};
+use cpkv_kernels::abi::{BarrierParams, BarrierTiming, GroupState, PoisonParams};
 use cpkv_kernels::signal::{
-    CAUSE_BARRIER, CAUSE_HOST, FAULT_CLAIMED, FAULT_NONE, FAULT_RECORDED, FaultRecord, MAX_RANKS, SignalPad,
+    CAUSE_BARRIER, CAUSE_HOST, CAUSE_UNRECORDED, FAULT_CLAIMED, FAULT_NONE, FAULT_RECORDED, FaultRecord,
+    MAX_RANKS, SignalPad,
 };
 
 /// What ranks of one test share: pads, states, status records.
@@ -34,6 +35,7 @@ impl Group {
             pads: self.table.as_ptr().expose_provenance() as u64,
             state: (&raw mut self.states[rank]).expose_provenance() as u64,
             status: (&raw mut self.statuses[rank]).expose_provenance() as u64,
+            timing: 0,
             timeout_ns,
             rank: rank as u32,
             num_ranks: self.table.len() as u32,
@@ -87,28 +89,78 @@ fn a_timeout_poisons_every_pad_with_the_absent_ranks_and_no_others() {
 }
 
 #[test]
-fn a_record_that_is_still_being_written_is_not_passed_on_half_done() {
+fn a_record_that_its_writer_never_finished_is_reported_as_such() {
     let mut group = Group::new(2);
     group.pads[0].fault.word = FAULT_CLAIMED;
     group.run(&[0], LONG_NS);
-    assert_eq!(group.statuses[0].word, FAULT_NONE);
+    assert_eq!((group.statuses[0].word, group.statuses[0].cause), (FAULT_RECORDED, CAUSE_UNRECORDED));
     assert_eq!(group.states[0].epoch, 0);
-    // Once it is complete, the next barrier reports it.
-    group.pads[0].fault = FaultRecord {
-        word: FAULT_RECORDED,
-        by_rank: 1,
-        missing: 1,
-        epoch: 41,
-        elapsed_ns: 5,
-        tag: 2,
-        cause: CAUSE_HOST,
-    };
-    group.run(&[0], LONG_NS);
+}
+
+#[test]
+fn a_record_that_is_being_written_is_waited_for() {
+    let mut group = Group::new(2);
+    group.pads[0].fault.word = FAULT_CLAIMED;
+    let barrier = group.barrier(0, LONG_NS);
+    let record = group.table[0] + std::mem::offset_of!(SignalPad, fault) as u64;
+    thread::scope(|scope| {
+        // SAFETY: the addresses are this group's, which outlives the scope; one barrier a rank.
+        scope.spawn(move || unsafe { barrier.run() });
+        thread::sleep(std::time::Duration::from_millis(10));
+        let fault = std::ptr::with_exposed_provenance_mut::<FaultRecord>(record as usize);
+        // SAFETY: who claimed a record owns its fields: this test.
+        unsafe { (*fault).epoch = 41 };
+        // SAFETY: as above.
+        unsafe { (*fault).cause = CAUSE_HOST };
+        // SAFETY: a poison word.
+        let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(fault.cast()) };
+        word.store(FAULT_RECORDED, std::sync::atomic::Ordering::Release);
+    });
     let status = &group.statuses[0];
-    assert_eq!(
-        (status.word, status.by_rank, status.epoch, status.cause),
-        (FAULT_RECORDED, 1, 41, CAUSE_HOST)
-    );
+    assert_eq!((status.word, status.epoch, status.cause), (FAULT_RECORDED, 41, CAUSE_HOST));
+}
+
+#[test]
+fn a_passed_barrier_says_when_it_was_entered_and_left() {
+    let mut group = Group::new(1);
+    let mut timing = BarrierTiming::default();
+    let Kernel::Barrier(params) = group.barrier(0, LONG_NS) else { panic!("a barrier") };
+    let timing_addr = (&raw mut timing).expose_provenance() as u64;
+    let before = cpkv_kernels::now_ns();
+    // SAFETY: the addresses are this test's.
+    unsafe { Kernel::Barrier(BarrierParams { timing: timing_addr, ..params }).run() };
+    let entered_and_left = before..=cpkv_kernels::now_ns();
+    assert!(entered_and_left.contains(&timing.entered_ns) && entered_and_left.contains(&timing.left_ns));
+    assert!(timing.entered_ns <= timing.left_ns);
+}
+
+#[test]
+fn the_poison_kernel_raises_a_complete_record_on_all_ranks_and_shows_it_to_the_host() {
+    let mut group = Group::new(3);
+    let empty = FaultRecord { by_rank: 1, epoch: 9, cause: CAUSE_HOST, ..FaultRecord::default() };
+    let complete = FaultRecord { word: FAULT_RECORDED, ..empty };
+    let mut kernel = PoisonParams {
+        pads: group.table.as_ptr().expose_provenance() as u64,
+        status: (&raw mut group.statuses[1]).expose_provenance() as u64,
+        record: (&raw const empty).expose_provenance() as u64,
+        rank: 1,
+        num_ranks: 3,
+    };
+    // SAFETY: the addresses are this test's; so below.
+    unsafe { Kernel::Poison(kernel).run() };
+    assert!(group.pads.iter().all(|pad| pad.fault.word == FAULT_NONE), "nothing was recorded");
+    assert_eq!(group.statuses[1].word, FAULT_NONE);
+    kernel.record = (&raw const complete).expose_provenance() as u64;
+    // SAFETY: as above.
+    unsafe { Kernel::Poison(kernel).run() };
+    assert!(group.pads.iter().all(|pad| (pad.fault.word, pad.fault.epoch) == (FAULT_RECORDED, 9)));
+    assert_eq!((group.statuses[1].word, group.statuses[1].epoch), (FAULT_RECORDED, 9));
+    // Only a look: another rank learns the same.
+    (kernel.rank, kernel.record) = (0, 0);
+    kernel.status = (&raw mut group.statuses[0]).expose_provenance() as u64;
+    // SAFETY: as above.
+    unsafe { Kernel::Poison(kernel).run() };
+    assert_eq!((group.statuses[0].by_rank, group.statuses[0].epoch), (1, 9));
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 use cpkv_kernels::Kernel;
 use cpkv_kernels::abi::{
-    BASE_KEEP, BASE_ZERO, ByteRange, Descriptor, FillIndexKParams, FillPagesParams, FillRowsParams,
-    GatherParams, GroupState, HalfSelect, PAGE_NONE, ROW_SKIP, RowLayout, ZeroParams,
+    AddBytesParams, BASE_KEEP, BASE_ZERO, ByteRange, Descriptor, FillIndexKParams, FillPagesParams,
+    FillRowsParams, GatherParams, GroupState, HalfSelect, PAGE_NONE, ROW_SKIP, RowLayout, ZeroParams,
 };
 use cpkv_kernels::fp8;
 use cpkv_kernels::signal::{FAULT_RECORDED, FaultRecord};
@@ -291,4 +291,22 @@ fn zero_clears_ranges_of_any_alignment_and_nothing_else() {
     let poison = table(std::slice::from_ref(&*word));
     run(Kernel::Zero(ZeroParams { dst: untouched.addr(), poison, ..params }));
     untouched.assert_holds(&vec![POISON; bytes]);
+}
+
+#[test]
+fn bytes_are_added_one_by_one_and_wrap() {
+    for len in [0, 1, 7, 8, 16, 17, 1000, 4099] {
+        let (sums, addends) = (pattern(1, len), pattern(2, len));
+        let mut dst = Memory::of(&sums);
+        let mut src = Memory::of(&addends);
+        let params = AddBytesParams { dst: dst.addr(), src: src.addr(), bytes: len as u64, poison: 0 };
+        let word = poisoned();
+        let poison = table(std::slice::from_ref(&*word));
+        run(Kernel::AddBytes(AddBytesParams { poison, ..params }));
+        dst.assert_holds(&sums);
+        run(Kernel::AddBytes(params));
+        let expected: Vec<_> = sums.iter().zip(&addends).map(|(a, b)| a.wrapping_add(*b)).collect();
+        dst.assert_holds(&expected);
+        src.assert_holds(&addends);
+    }
 }

@@ -52,6 +52,11 @@ pub(crate) const fn team_max(value: u16) -> u16 {
     value
 }
 
+/// Whether any lane of the team says so; every lane gets it.
+pub(crate) const fn team_any(value: bool) -> bool {
+    value
+}
+
 /// Nanoseconds of a monotonic clock that all ranks of this machine share.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

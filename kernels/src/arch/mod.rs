@@ -4,3 +4,8 @@
 mod host;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use host::*;
+
+#[cfg(target_arch = "nvptx64")]
+mod nvptx;
+#[cfg(target_arch = "nvptx64")]
+pub use nvptx::*;
