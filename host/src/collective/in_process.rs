@@ -90,7 +90,7 @@ fn all_reduce(
 }
 
 /// The failure as rank `me` reports it.
-fn device_error(failure: Failure, me: Rank) -> DeviceError {
+pub(super) fn device_error(failure: Failure, me: Rank) -> DeviceError {
     match failure {
         Failure::Missing { rank, missing, waited_ms, .. } => {
             DeviceError::CollectiveTimeout { call: CALL, rank: rank.0, waited_ms, missing }
@@ -108,7 +108,7 @@ fn device_error(failure: Failure, me: Rank) -> DeviceError {
 const EINVAL: i64 = 22;
 
 /// All buffers have one size and share no byte. The same answer on every rank, so all go on or none.
-fn check(me: Rank, buffers: &[&DeviceBuffer]) -> Result<(), DeviceError> {
+pub(super) fn check(me: Rank, buffers: &[&DeviceBuffer]) -> Result<(), DeviceError> {
     let bytes = buffers[me.idx()].bytes();
     let apart = |a: &DeviceBuffer, b: &DeviceBuffer| a.addr().abs_diff(b.addr()) >= bytes;
     for (peer, buffer) in buffers.iter().enumerate() {

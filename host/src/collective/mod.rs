@@ -1,15 +1,24 @@
 //! Collectives over device memory: the fallback strategies are made of them.
 
 mod in_process;
+mod in_process_device;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+#[cfg(feature = "cuda")]
+pub mod nccl;
+mod staged;
 
 use thiserror::Error;
 
 pub use in_process::InProcessCollective;
+pub use in_process_device::DeviceCollective;
+#[cfg(feature = "cuda")]
+pub use nccl::NcclCollective;
+pub use staged::{HostReduce, StagedCollective};
 
 use crate::device::{DeviceBuffer, DeviceError, Stream};
 use crate::group::PoisonGate;
+use crate::units::Rank;
 
 /// A sum-all-reduce of bytes over the ranks of a group.
 pub trait Collective: Send + Sync {
@@ -21,8 +30,8 @@ pub trait Collective: Send + Sync {
     /// same sizes in the same order. Does nothing where `gate` is poisoned when its turn comes.
     ///
     /// # Safety
-    /// `buffer` is memory this collective can address (the host's, for those of this crate), and until the sum is
-    /// done nothing but earlier and later work on `stream` touches it.
+    /// `buffer` is memory of the kind this collective was made for, and until the sum is done nothing but earlier and
+    /// later work on `stream` touches it.
     ///
     /// # Errors
     /// [`CollectiveError`].
@@ -32,6 +41,25 @@ pub trait Collective: Send + Sync {
         buffer: &DeviceBuffer,
         gate: &PoisonGate,
     ) -> Result<(), CollectiveError>;
+
+    /// Ends sums that wait on a device for ranks which do not come, where this can: called by a host that gave up
+    /// waiting, after the group was poisoned. Nothing can be summed afterwards. What is queued behind those sums runs,
+    /// over bytes that were not summed, unless it looks at the poison. The default has nothing that waits on a device.
+    fn abort(&self) {}
+}
+
+impl CollectiveError {
+    /// The error as one of the stream of `rank`.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only other errors need it"))]
+    pub(crate) fn on_stream(self, rank: Rank) -> DeviceError {
+        match self {
+            Self::Stream { source, .. } => source,
+            #[cfg(feature = "cuda")]
+            problem @ Self::Nccl { .. } => {
+                DeviceError::Collective { rank: rank.0, reason: problem.to_string().into() }
+            }
+        }
+    }
 }
 
 /// Why a collective failed.
@@ -45,5 +73,14 @@ pub enum CollectiveError {
         bytes: u64,
         /// The stream's error.
         source: DeviceError,
+    },
+    /// NCCL failed.
+    #[cfg(feature = "cuda")]
+    #[error("all-reduce of {bytes} bytes: {source}")]
+    Nccl {
+        /// Size of the buffer.
+        bytes: u64,
+        /// NCCL's error.
+        source: nccl::NcclError,
     },
 }

@@ -16,11 +16,12 @@ use std::sync::Arc;
 use cpkv_kernels::now_ns;
 use mpi::ffi;
 
-use super::{Collective, CollectiveError};
+use super::{Collective, CollectiveError, HostReduce};
 use crate::deadline::Deadline;
 use crate::device::{DeviceBuffer, DeviceError, Stream};
 use crate::group::PoisonGate;
 use crate::group::mpi::{LOCK_TIMEOUT, MpiError, MpiTurn, MpiWorld, check, in_place};
+use crate::units::Rank;
 
 /// The call's name, in errors and reports.
 const CALL: &str = "MPI_Allreduce";
@@ -32,6 +33,7 @@ const PIECE_BYTES: u64 = 1 << 30;
 const COPIED_PIECE_BYTES: u64 = 4 << 20;
 
 /// An all-reduce among the processes of an MPI world, over memory that the host can address.
+#[derive(Clone)]
 pub struct MpiCollective {
     world: Arc<MpiWorld>,
 }
@@ -56,25 +58,42 @@ impl Collective for MpiCollective {
         buffer: &DeviceBuffer,
         gate: &PoisonGate,
     ) -> Result<(), CollectiveError> {
-        let (world, mine, gate) = (Arc::clone(&self.world), buffer.clone(), gate.clone());
-        let call = move || {
-            if gate.is_poisoned() {
-                return Ok(());
-            }
-            let rank = world.rank().0;
-            // SAFETY: `mine` keeps the buffer alive until the call is over; that the host reaches it and nothing else
-            // touches it is the caller's promise.
-            let outcome = unsafe { all_reduce_bytes(&world, mine.addr(), mine.bytes()) };
-            outcome.map_err(|error| match error {
-                MpiError::Call { function, code } => {
-                    DeviceError::HostCall { call: function, code: i64::from(code), rank }
-                }
-                _ => DeviceError::HostCall { call: "turn with MPI", code: EBUSY, rank },
-            })
+        let (reduce, mine, gate) = (self.clone(), buffer.clone(), gate.clone());
+        let call = move || match gate.is_poisoned() {
+            true => Ok(()),
+            // SAFETY: that the host reaches the buffer and nothing else touches it is the caller's promise.
+            false => unsafe { reduce.sum(&mine) },
         };
         stream
             .host_call(CALL, Box::new(call))
             .map_err(|source| CollectiveError::Stream { bytes: buffer.bytes(), source })
+    }
+}
+
+/// For [`StagedCollective`](super::StagedCollective): the host's part alone.
+impl HostReduce for MpiCollective {
+    fn name(&self) -> &'static str {
+        "mpi, through host memory"
+    }
+
+    fn call(&self) -> &'static str {
+        CALL
+    }
+
+    fn rank(&self) -> Rank {
+        self.world.rank()
+    }
+
+    unsafe fn sum(&self, buffer: &DeviceBuffer) -> Result<(), DeviceError> {
+        // SAFETY: `buffer` keeps its memory alive, and the caller keeps everybody else off it.
+        let outcome = unsafe { all_reduce_bytes(&self.world, buffer.addr(), buffer.bytes()) };
+        let rank = self.world.rank().0;
+        outcome.map_err(|error| match error {
+            MpiError::Call { function, code } => {
+                DeviceError::HostCall { call: function, code: i64::from(code), rank }
+            }
+            _ => DeviceError::HostCall { call: "turn with MPI", code: EBUSY, rank },
+        })
     }
 }
 

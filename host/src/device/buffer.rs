@@ -43,6 +43,14 @@ impl DeviceBuffer {
         self.addr < other.addr + other.bytes && other.addr < self.addr + self.bytes
     }
 
+    /// Refuses `call` with `bytes` bytes unless they `fit`.
+    pub(super) const fn check(&self, call: &'static str, bytes: u64, fit: bool) -> Result<(), DeviceError> {
+        if fit {
+            return Ok(());
+        }
+        Err(DeviceError::OutOfBounds { call, start: 0, end: bytes, buffer_bytes: self.bytes })
+    }
+
     /// A sub-range, in bytes.
     ///
     /// # Errors

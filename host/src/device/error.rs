@@ -43,7 +43,7 @@ pub enum DeviceError {
         call: &'static str,
         /// How long it waited, in milliseconds.
         waited_ms: u64,
-        /// What the stream was running.
+        /// What the stream was running; on a GPU, of several pieces of work, the last that may wait for something else.
         running: &'static str,
     },
     /// A host call queued on a stream failed.
@@ -85,6 +85,44 @@ pub enum DeviceError {
         /// That rank's size in bytes.
         peer_bytes: u64,
     },
+    /// A call of the CUDA driver failed.
+    #[error("{device}: {call} failed: {name} ({code}). {}", remedy_of(*code))]
+    Cuda {
+        /// The device.
+        device: Box<str>,
+        /// The call.
+        call: &'static str,
+        /// The driver's code.
+        code: u32,
+        /// The driver's name for it.
+        name: Box<str>,
+    },
+    /// There is no such GPU, or none that can be used.
+    #[error("cuda: {reason}")]
+    NoGpu {
+        /// Why.
+        reason: String,
+    },
+    /// A collective failed while it was queued.
+    #[error("all-reduce on rank {rank}: {reason}")]
+    Collective {
+        /// On which rank.
+        rank: u32,
+        /// The collective's own error.
+        reason: Box<str>,
+    },
+    /// An event or a graph of another kind of device.
+    #[error("{call}: it belongs to another kind of device than the stream")]
+    Foreign {
+        /// The call.
+        call: &'static str,
+    },
+    /// Work that cannot be captured in a graph.
+    #[error("{call}: cannot be captured in a graph; do it outside of the capture")]
+    NotCapturable {
+        /// The work.
+        call: &'static str,
+    },
     /// Work on a stream panicked; the stream does nothing more.
     #[error("stream: {call} panicked: {message}")]
     Panicked {
@@ -93,4 +131,19 @@ pub enum DeviceError {
         /// The panic's message.
         message: String,
     },
+}
+
+/// What to do about a code of the CUDA driver.
+const fn remedy_of(code: u32) -> &'static str {
+    match code {
+        2 => "Use fewer pages, layers or ranks a GPU",
+        100 | 101 => "See `nvidia-smi`, and CUDA_VISIBLE_DEVICES",
+        200 | 209 | 218 | 222 => "Build for this GPU: see CPKV_CUDA_ARCH",
+        214 | 220 => "The hardware reports an error: see `nvidia-smi -q`, and start the process anew",
+        700..=719 => "A kernel failed, and its context with it: start the process anew",
+        800 | 801 => {
+            "The driver or the machine does not allow it: see its version, and the container's rights"
+        }
+        _ => "See the CUDA driver API's documentation of this code",
+    }
 }

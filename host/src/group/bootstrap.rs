@@ -72,6 +72,19 @@ pub enum BootstrapError {
         /// How long, in milliseconds.
         waited_ms: u64,
     },
+    /// Memory that peers have open is still held, by a captured layer or a region of the caller's.
+    #[error(
+        "bootstrap `{call}`: ranks {holders} still hold it, so the memory of rank {rank} stays allocated: drop captured \
+         layers and regions before closing"
+    )]
+    StillHeld {
+        /// The exchange.
+        call: &'static str,
+        /// Whose memory stays.
+        rank: Rank,
+        /// Who holds it.
+        holders: RankSet,
+    },
     /// Ranks met in different exchanges: their programs diverged.
     #[error(
         "bootstrap: rank {rank} is at `{call}` but rank {peer} is at `{peer_call}`: \

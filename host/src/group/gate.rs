@@ -1,30 +1,83 @@
 //! A look at a group's poison, for queued work that must not start once it is set.
 
+use cpkv_kernels::Kernel;
+use cpkv_kernels::abi::PoisonParams;
 use cpkv_kernels::signal;
 
-use crate::device::Keep;
+use crate::device::{DeviceBuffer, DeviceError, Keep, Stream};
 
-/// What queued host calls look at before they start, as kernels look at their poison word. Behind a barrier that was
-/// not passed, a collective would wait for ranks that never come.
+/// What queued work that is no kernel of this library looks at before it starts, as kernels look at their poison word.
+/// Behind a barrier that was not passed, a collective would wait for ranks that never come.
+///
+/// The default belongs to no group: it is never poisoned, and raises nothing.
 #[derive(Clone, Default)]
 pub struct PoisonGate {
-    /// Address of the poison word; 0: none.
+    group: Option<Gated>,
+}
+
+#[derive(Clone)]
+struct Gated {
+    params: PoisonParams,
+    /// Address of the own poison word, for kernels.
     word: u64,
-    _keep: Option<Keep>,
+    /// Address of the word that the host looks at: the own poison word where it reaches that, else the status.
+    host_word: u64,
+    keep: Keep,
 }
 
 impl PoisonGate {
-    /// A gate on the poison word at `word`.
+    /// A gate on the poison word at `word`, which the host sees at `host_word`.
     ///
     /// # Safety
-    /// `word` is the address of a poison word, valid as long as `keep` lives.
-    pub(super) unsafe fn new(word: u64, keep: Keep) -> Self {
-        Self { word, _keep: Some(keep) }
+    /// Both are addresses of a poison word, `host_word` one that the host reaches, and those in `params` are what is
+    /// documented there, all as long as `keep` lives. `params.record` is 0.
+    pub(super) const unsafe fn new(params: PoisonParams, word: u64, host_word: u64, keep: Keep) -> Self {
+        Self { group: Some(Gated { params, word, host_word, keep }) }
     }
 
-    /// Whether the group is poisoned. Never, for a gate that belongs to no group ([`PoisonGate::default`]).
+    /// Whether the group is poisoned, as far as the host can see: where it does not reach the poison word, by the last
+    /// barrier or [`PoisonGate::queue_look`] that has run.
     pub fn is_poisoned(&self) -> bool {
-        // SAFETY: 0, or a poison word that `_keep` keeps alive.
-        unsafe { signal::is_poisoned(self.word) }
+        self.group.as_ref().is_some_and(|group| {
+            // SAFETY: a poison word that the host reaches and `keep` keeps alive.
+            unsafe { signal::is_poisoned(group.host_word) }
+        })
+    }
+
+    /// Address of the poison word for kernels; 0 where there is none.
+    pub fn word(&self) -> u64 {
+        self.group.as_ref().map_or(0, |group| group.word)
+    }
+
+    /// What keeps the poison word alive.
+    pub fn keep(&self) -> Option<Keep> {
+        self.group.as_ref().map(|group| Keep::clone(&group.keep))
+    }
+
+    /// Queues a look: host work behind it on `stream` finds in [`PoisonGate::is_poisoned`] what stands there then.
+    ///
+    /// # Errors
+    /// As [`Stream::launch`].
+    pub fn queue_look(&self, stream: &dyn Stream) -> Result<(), DeviceError> {
+        let Some(group) = &self.group else { return Ok(()) };
+        if group.host_word == group.word {
+            return Ok(());
+        }
+        // SAFETY: all addresses live in `keep`, as `new` was promised.
+        unsafe { stream.launch(Kernel::Poison(group.params), &group.keep) }
+    }
+
+    /// Queues the raising of the [`FaultRecord`](signal::FaultRecord) in `verdict`, if it is complete by then: nothing
+    /// behind it on `stream`, on any rank, then trusts what came before.
+    ///
+    /// # Errors
+    /// As [`Stream::launch`]; [`DeviceError::OutOfBounds`] where `verdict` is too short.
+    pub fn queue_raise(&self, stream: &dyn Stream, verdict: &DeviceBuffer) -> Result<(), DeviceError> {
+        let Some(group) = &self.group else { return Ok(()) };
+        let record = verdict.slice(0..size_of::<signal::FaultRecord>() as u64)?;
+        let params = PoisonParams { record: record.addr(), ..group.params };
+        let keep: Keep = std::sync::Arc::new((record, Keep::clone(&group.keep)));
+        // SAFETY: as above, and `keep` holds the record, which nobody writes behind the verdict's own work.
+        unsafe { stream.launch(Kernel::Poison(params), &keep) }
     }
 }

@@ -3,25 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cpkv_kernels::abi::HalfSelect;
+use cpkv_kernels::abi::{BarrierTiming, HalfSelect};
 
 use super::bootstrap::{Bootstrap, BootstrapError};
 use super::error::GroupError;
 use super::gate::PoisonGate;
+use super::local_poison::LocalPoison;
 use super::options::{GroupOptions, spins_for};
 use super::phase::{Fault, Phase};
+use super::reach::Reach;
 use super::signal_region::SignalRegion;
 use super::signals::{BarrierCall, Signals};
+use super::together::Together;
 use crate::deadline::Deadline;
-use crate::device::{Device, DeviceBuffer, DeviceError, Keep, Stream};
+use crate::device::{Device, DeviceBuffer, DeviceError, Graph, Keep, Stream};
 use crate::symm::{RegisterError, SharedBackend, describe_failures, probe};
 use crate::units::{Epoch, GroupSize, Rank, RankSet};
-
-/// The outcome of registering: what all ranks agreed on.
-enum Reach {
-    Peers(Signals),
-    Nobody { reason: String },
-}
 
 /// A registered group with its one stream.
 pub struct Group {
@@ -48,7 +45,7 @@ impl Group {
         options: GroupOptions,
     ) -> Result<Self, RegisterError> {
         let deadline = Deadline::after(options.bootstrap_timeout);
-        match SignalRegion::register(&*bootstrap, &backend, deadline)? {
+        match SignalRegion::register(&*bootstrap, &*device, &backend, deadline)? {
             Ok(signals) => Self::on_region(&signals, bootstrap, device, backend, options),
             Err(reason) => Self::without_peers(bootstrap, device, backend, options, reason),
         }
@@ -68,13 +65,14 @@ impl Group {
         let SignalRegion { region, pad, probe: carves } = signals;
         region.take_pad()?;
         let deadline = Deadline::after(options.bootstrap_timeout);
-        let wrap = |problem| RegisterError::Device { region: region.name().to_owned(), problem };
-        let stream = device.stream().map_err(wrap)?;
+        let together = Together { name: region.name(), bootstrap: &*bootstrap, deadline };
+        let stream = together.made("register: stream", device.stream())?;
         let failures = probe(region, carves, &*bootstrap, &*device, &*stream, deadline)?;
         if !failures.is_empty() {
             return Self::without_peers(bootstrap, device, backend, options, describe_failures(&failures));
         }
-        let signals = Signals::new(Arc::clone(region), pad.clone(), &*device, &*stream).map_err(wrap)?;
+        let signals = Signals::new(Arc::clone(region), pad.clone(), Arc::clone(&device));
+        let signals = together.made("register: signals", signals)?;
         Ok(Self::new(bootstrap, device, backend, stream, options, Reach::Peers(signals)))
     }
 
@@ -85,9 +83,11 @@ impl Group {
         options: GroupOptions,
         reason: String,
     ) -> Result<Self, RegisterError> {
-        let wrap = |problem| RegisterError::Device { region: "signals".to_owned(), problem };
-        let stream = device.stream().map_err(wrap)?;
-        Ok(Self::new(bootstrap, device, backend, stream, options, Reach::Nobody { reason }))
+        let deadline = Deadline::after(options.bootstrap_timeout);
+        let together = Together { name: "signals", bootstrap: &*bootstrap, deadline };
+        let made = device.stream().and_then(|stream| Ok((stream, LocalPoison::new(&*device)?)));
+        let (stream, poison) = together.made("register: stream", made)?;
+        Ok(Self::new(bootstrap, device, backend, stream, options, Reach::Nobody { reason, poison }))
     }
 
     fn new(
@@ -156,7 +156,7 @@ impl Group {
     pub fn unreachable(&self) -> Option<&str> {
         match &self.reach {
             Reach::Peers(_) => None,
-            Reach::Nobody { reason } => Some(reason),
+            Reach::Nobody { reason, .. } => Some(reason),
         }
     }
 
@@ -173,12 +173,12 @@ impl Group {
         Ok(())
     }
 
-    /// Passes `num_barriers` barriers back to back, and returns how long each took on this rank, from entry to exit,
-    /// in nanoseconds: for benchmarks on devices whose kernels the host can run.
+    /// Passes `num_barriers` barriers, launched one behind the other, and returns when this rank entered and left
+    /// each: for benchmarks.
     ///
     /// # Errors
     /// [`GroupError`].
-    pub fn time_barriers(&mut self, num_barriers: u32) -> Result<Vec<u64>, GroupError> {
+    pub fn time_barriers(&mut self, num_barriers: u32) -> Result<Vec<BarrierTiming>, GroupError> {
         self.check()?;
         let call = BarrierCall { timeout: self.options.barrier_timeout, num_spins: self.num_spins, tag: 0 };
         let queued = self.signals("time barriers")?.time_barriers(
@@ -187,10 +187,48 @@ impl Group {
             call,
             num_barriers,
         );
-        let timed = self.surface(queued)?;
+        let timings = self.surface(queued)?;
         self.epoch = Epoch(self.epoch.0 + u64::from(num_barriers));
         self.synchronize()?;
-        Ok(timed.try_recv().unwrap_or_default())
+        let mut bytes = vec![0; timings.bytes() as usize];
+        let read = self.device.read(&timings, &mut bytes);
+        self.surface(read)?;
+        let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let timings = words.as_chunks().0.iter();
+        Ok(timings.map(|&[entered_ns, left_ns]| BarrierTiming { entered_ns, left_ns }).collect())
+    }
+
+    /// From now on captures what is queued, barriers included. [`Group::end_capture`] follows, whatever comes between.
+    pub(crate) fn begin_capture(&self) -> Result<Epoch, DeviceError> {
+        self.stream.begin_capture()?;
+        Ok(self.epoch)
+    }
+
+    /// Ends the capture begun at `begun`: the work, and the epochs that each replay of it takes. Capturing took none.
+    pub(crate) fn end_capture(&mut self, begun: Epoch) -> Result<(Arc<dyn Graph>, u64), DeviceError> {
+        let num_barriers = self.epoch.0 - begun.0;
+        self.epoch = begun;
+        Ok((self.stream.end_capture()?, num_barriers))
+    }
+
+    /// Queues captured work once more, and takes the epochs of its barriers.
+    ///
+    /// # Safety
+    /// As [`Stream::replay`]; `num_barriers` is what [`Group::end_capture`] of this group gave with `graph`.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub(crate) unsafe fn replay(
+        &mut self,
+        graph: &Arc<dyn Graph>,
+        num_barriers: u64,
+    ) -> Result<(), GroupError> {
+        self.check()?;
+        // SAFETY: the caller's promise.
+        let queued = unsafe { self.stream.replay(graph) };
+        self.surface(queued)?;
+        self.epoch = Epoch(self.epoch.0 + num_barriers);
+        Ok(())
     }
 
     /// Refuses once the group is poisoned, by this rank or another.
@@ -204,6 +242,23 @@ impl Group {
         {
             self.poison(fault);
         }
+        // Raised by work on the stream, whose own error is the better explanation where `synchronize` finds it.
+        if self.phase == Phase::Ready
+            && matches!(&self.reach, Reach::Nobody { poison, .. } if poison.is_raised())
+        {
+            self.poison(Fault::Unrecorded);
+        }
+        Ok(self.phase.check()?)
+    }
+
+    /// As [`Group::check`], and looks at what the peers raised even where the host cannot read its own signals: after an
+    /// exchange, where a rank that came late finds that the others gave up. Does not wait for the group's stream.
+    pub(crate) fn check_now(&mut self) -> Result<(), GroupError> {
+        if self.phase == Phase::Ready
+            && let Some(fault) = self.peers().and_then(|peers| peers.fault_now(self.group_size()))
+        {
+            self.poison(fault);
+        }
         Ok(self.phase.check()?)
     }
 
@@ -213,6 +268,9 @@ impl Group {
     /// [`GroupError::Fault`]: a barrier that was not passed, a stream that failed or did not end. The whole group
     /// is then poisoned.
     pub fn synchronize(&mut self) -> Result<(), GroupError> {
+        // What poisoned the group behind its last barrier is in no status yet.
+        let looked = self.gate().queue_look(&*self.stream);
+        self.surface(looked)?;
         let waited = self.stream.synchronize(Deadline::after(self.options.host_timeout));
         self.surface(waited)?;
         self.check()
@@ -225,7 +283,10 @@ impl Group {
             Err(problem) => problem,
         };
         // What another rank said first is the better explanation.
-        self.check()?;
+        if let Some(fault) = self.peers().and_then(|peers| peers.fault_now(self.group_size())) {
+            self.poison(fault);
+        }
+        self.phase.check()?;
         let (rank, epoch) = (self.rank(), self.epoch);
         let size = self.group_size();
         let fault = match problem {
@@ -250,7 +311,8 @@ impl Group {
     /// peers are told, so that one that comes late does not go on alone. `None`: `problem` says it all.
     pub(crate) fn lost(&self, problem: &BootstrapError) -> Option<Fault> {
         let Reach::Peers(signals) = &self.reach else { return None };
-        if let (None, BootstrapError::Missing { missing, waited_ms, .. }) = (signals.fault(), problem) {
+        let known = signals.fault_now(self.group_size());
+        if let (None, BootstrapError::Missing { missing, waited_ms, .. }) = (known, problem) {
             let waited = Duration::from_millis(*waited_ms);
             signals.raise_exchange(self.group_size(), self.epoch, waited, *missing);
         }
@@ -262,22 +324,19 @@ impl Group {
     }
 
     fn peers(&self) -> Option<&Signals> {
-        match &self.reach {
-            Reach::Peers(signals) => Some(signals),
-            Reach::Nobody { .. } => None,
-        }
+        self.reach.peers()
     }
 
     fn signals(&self, call: &'static str) -> Result<&Signals, GroupError> {
         match &self.reach {
             Reach::Peers(signals) => Ok(signals),
-            Reach::Nobody { reason } => Err(GroupError::NoPeerAccess { call, reason: reason.clone() }),
+            Reach::Nobody { reason, .. } => Err(GroupError::NoPeerAccess { call, reason: reason.clone() }),
         }
     }
 
-    /// Address of this rank's poison word; 0 where there is none.
+    /// Address of this rank's poison word.
     pub(crate) fn poison_addr(&self) -> u64 {
-        self.peers().map_or(0, Signals::poison)
+        self.reach.poison_addr()
     }
 
     /// The half being filled (`passed` 0) or read (`passed` 1), halves `stride` bytes apart.
@@ -287,12 +346,12 @@ impl Group {
 
     /// What queued host calls look at before they start.
     pub(crate) fn gate(&self) -> PoisonGate {
-        self.peers().map_or(PoisonGate::default(), Signals::gate)
+        self.reach.gate(self.group_size())
     }
 
     /// What launched kernels need of the group.
-    pub(crate) fn keep(&self) -> Option<Keep> {
-        self.peers().map(Signals::keep)
+    pub(crate) fn keep(&self) -> Keep {
+        self.reach.keep()
     }
 
     /// The device-resident epoch word.
@@ -301,13 +360,19 @@ impl Group {
     }
 
     /// Signal words of this rank that are not 0: empty whenever all ranks have left the last barrier.
-    pub fn words_not_zero(&self) -> Vec<(Rank, i32)> {
-        self.peers().map_or(Vec::new(), |signals| signals.words_not_zero(self.group_size()))
+    ///
+    /// # Errors
+    /// [`DeviceError`] where they cannot be read.
+    pub fn words_not_zero(&self) -> Result<Vec<(Rank, i32)>, DeviceError> {
+        self.peers().map_or(Ok(Vec::new()), |signals| signals.words_not_zero(self.group_size()))
     }
 
     /// Offsets of overwritten guard bytes around the signals.
-    pub fn broken_guards(&self) -> Vec<u64> {
-        self.peers().map_or(Vec::new(), |signals| signals.region().broken_guards())
+    ///
+    /// # Errors
+    /// [`DeviceError`] where they cannot be read.
+    pub fn broken_guards(&self) -> Result<Vec<u64>, DeviceError> {
+        self.peers().map_or(Ok(Vec::new()), Signals::broken_guards)
     }
 
     /// Waits for the stream, closes the peers' signals, waits for every rank, frees the own ones. Collective.

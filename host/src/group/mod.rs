@@ -7,14 +7,17 @@ mod error;
 mod frame;
 mod gate;
 mod handle;
+mod local_poison;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod options;
 mod phase;
+mod reach;
 pub(crate) mod rendezvous;
 mod signal_region;
 mod signals;
 mod threads;
+mod together;
 pub(crate) mod turn;
 
 pub use bootstrap::{Bootstrap, BootstrapError, MAX_BLOB_BYTES, Transport};

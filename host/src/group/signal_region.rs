@@ -6,6 +6,7 @@ use cpkv_kernels::signal::SignalPad;
 
 use super::bootstrap::Bootstrap;
 use crate::deadline::Deadline;
+use crate::device::Device;
 use crate::symm::{
     ArenaLayout, Carve, ProbeCarves, RegisterError, Registered, RegistrationRecord, SharedBackend,
     SymmRegion, describe_failures,
@@ -25,6 +26,7 @@ impl SignalRegion {
     /// [`RegisterError`], on every rank. `Ok(Err(reason))` where the ranks cannot map each other's memory.
     pub fn register(
         bootstrap: &dyn Bootstrap,
+        device: &dyn Device,
         backend: &SharedBackend,
         deadline: Deadline,
     ) -> Result<Result<Self, String>, RegisterError> {
@@ -33,7 +35,8 @@ impl SignalRegion {
             layout.carve("signal pad", size_of::<SignalPad>() as u64, align_of::<SignalPad>() as u64)?;
         let probe = ProbeCarves::carve(&mut layout)?;
         let record = RegistrationRecord::default().with("group size", bootstrap.group_size());
-        let registered = SymmRegion::register("signals", bootstrap, &**backend, &record, layout, deadline)?;
+        let registered =
+            SymmRegion::register("signals", bootstrap, device, &**backend, &record, layout, deadline)?;
         Ok(match registered {
             Registered::Mapped(region) => Ok(Self { region: Arc::new(region), pad, probe }),
             Registered::Unreachable(failures) => Err(describe_failures(&failures)),

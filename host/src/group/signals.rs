@@ -1,36 +1,48 @@
 //! The signals of a group: its pads in symmetric memory, the device-resident epoch, the fault record.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use cpkv_kernels::abi::{BarrierParams, GroupState, HalfSelect};
+use cpkv_kernels::Kernel;
+use cpkv_kernels::abi::{BarrierParams, BarrierTiming, GroupState, HalfSelect, PoisonParams};
 use cpkv_kernels::signal::{
-    self, CAUSE_EXCHANGE, CAUSE_HOST, CAUSE_STREAM, FAULT_CLAIMED, FAULT_RECORDED, FaultRecord, SignalPad,
+    self, CAUSE_EXCHANGE, CAUSE_HOST, CAUSE_STREAM, CAUSE_UNRECORDED, FAULT_CLAIMED, FAULT_RECORDED,
+    FaultRecord, SignalPad,
 };
-use cpkv_kernels::{Kernel, now_ns};
 
 use super::bootstrap::{Bootstrap, BootstrapError};
 use super::gate::PoisonGate;
 use super::phase::Fault;
 use crate::deadline::Deadline;
-use crate::device::{Device, DeviceBuffer, DeviceError, Keep, Stream};
+use crate::device::{Device, DeviceBuffer, DeviceError, Keep, MemoryKind, Stream};
 use crate::plan::TablePacker;
 use crate::symm::{Carve, SymmRegion};
 use crate::units::{Epoch, GroupSize, Rank, RankSet};
 
 /// How long a record that is being written is waited for.
 const RECORD_WAIT: Duration = Duration::from_millis(100);
+/// How long the host waits for the poison kernel: it waits for a record itself, and runs beside everything else.
+const ASIDE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The signals of a group whose ranks can reach each other.
 pub(super) struct Signals {
     region: Arc<SymmRegion>,
     pad: Carve,
+    device: Arc<dyn Device>,
     pads: DeviceBuffer,
     state: DeviceBuffer,
     status: DeviceBuffer,
+    reach: HostReach,
     keep: Keep,
+}
+
+/// How the host gets at the pads.
+enum HostReach {
+    /// At their addresses.
+    Direct,
+    /// By the poison kernel, on a stream of its own: the group's may hang.
+    Kernel { side: Arc<dyn Stream>, raising: DeviceBuffer },
 }
 
 /// Numbers of one barrier launch.
@@ -45,18 +57,24 @@ impl Signals {
     pub(super) fn new(
         region: Arc<SymmRegion>,
         pad: Carve,
-        device: &dyn Device,
-        stream: &dyn Stream,
+        device: Arc<dyn Device>,
     ) -> Result<Self, DeviceError> {
         let mut packer = TablePacker::default();
         packer.push(&region.addrs(&pad));
         let table = packer.finish().bytes;
         let pads = device.alloc(table.len() as u64)?;
-        stream.upload(table, &pads)?;
+        device.write(&table, &pads)?;
         let state = device.alloc(size_of::<GroupState>() as u64)?;
         let status = device.alloc_host(size_of::<FaultRecord>() as u64)?;
+        let reach = match device.memory() {
+            MemoryKind::Host => HostReach::Direct,
+            MemoryKind::Cuda => HostReach::Kernel {
+                side: device.stream()?,
+                raising: device.alloc_host(size_of::<FaultRecord>() as u64)?,
+            },
+        };
         let keep: Keep = Arc::new((Arc::clone(&region), pads.clone(), state.clone(), status.clone()));
-        Ok(Self { region, pad, pads, state, status, keep })
+        Ok(Self { region, pad, device, pads, state, status, reach, keep })
     }
 
     /// Queues a barrier.
@@ -67,47 +85,52 @@ impl Signals {
         call: BarrierCall,
     ) -> Result<(), DeviceError> {
         // SAFETY: all addresses live in `keep`; the group is the only user of its pad, and has one stream.
-        unsafe { stream.launch(self.kernel(group_size, call), &self.keep) }
+        unsafe { stream.launch(Kernel::Barrier(self.params(group_size, call)), &self.keep) }
     }
 
-    /// Queues `num_barriers` barriers as one host call, which sends how long each took, in nanoseconds.
+    /// Queues `num_barriers` barriers, which write when they were entered and left to the returned buffer,
+    /// `[num_barriers]` of [`BarrierTiming`].
     pub(super) fn time_barriers(
         &self,
         stream: &dyn Stream,
         group_size: GroupSize,
         call: BarrierCall,
         num_barriers: u32,
-    ) -> Result<Receiver<Vec<u64>>, DeviceError> {
-        let (kernel, keep) = (self.kernel(group_size, call), Arc::clone(&self.keep));
-        let (sender, receiver) = channel();
-        let body = move || {
-            let timed = (0..num_barriers).map(|_| {
-                let entered_ns = now_ns();
-                // SAFETY: as in `barrier`; `keep` lives until the last one is done.
-                unsafe { kernel.run() };
-                now_ns() - entered_ns
-            });
-            let timed = timed.collect();
-            drop(keep);
-            // Nobody listens where the host gave up meanwhile.
-            let _ = sender.send(timed);
-            Ok(())
-        };
-        stream.host_call("timed barriers", Box::new(body))?;
-        Ok(receiver)
+    ) -> Result<DeviceBuffer, DeviceError> {
+        const TIMING_BYTES: u64 = size_of::<BarrierTiming>() as u64;
+        let timings = self.device.alloc(u64::from(num_barriers) * TIMING_BYTES)?;
+        let keep: Keep = Arc::new((Arc::clone(&self.keep), timings.clone()));
+        for barrier in 0..u64::from(num_barriers) {
+            let timing = timings.addr() + barrier * TIMING_BYTES;
+            let params = BarrierParams { timing, ..self.params(group_size, call) };
+            // SAFETY: as in `barrier`; `keep` holds the timings too.
+            unsafe { stream.launch(Kernel::Barrier(params), &keep) }?;
+        }
+        Ok(timings)
     }
 
-    fn kernel(&self, group_size: GroupSize, call: BarrierCall) -> Kernel {
-        Kernel::Barrier(BarrierParams {
+    fn params(&self, group_size: GroupSize, call: BarrierCall) -> BarrierParams {
+        BarrierParams {
             pads: self.pads.addr(),
             state: self.state.addr(),
             status: self.status.addr(),
+            timing: 0,
             timeout_ns: u64::try_from(call.timeout.as_nanos()).unwrap_or(u64::MAX),
             rank: self.region.rank().0,
             num_ranks: group_size.get(),
             num_spins: call.num_spins,
             tag: call.tag,
-        })
+        }
+    }
+
+    fn poison_params(&self, group_size: GroupSize) -> PoisonParams {
+        PoisonParams {
+            pads: self.pads.addr(),
+            status: self.status.addr(),
+            record: 0,
+            rank: self.region.rank().0,
+            num_ranks: group_size.get(),
+        }
     }
 
     /// Address of this rank's poison word.
@@ -125,36 +148,59 @@ impl Signals {
         &self.state
     }
 
-    /// A look at the poison word for queued host calls.
-    pub(super) fn gate(&self) -> PoisonGate {
-        // SAFETY: `keep` holds the region that the own pad lies in.
-        unsafe { PoisonGate::new(self.poison(), self.keep()) }
+    /// A look at the poison word for queued work.
+    pub(super) fn gate(&self, group_size: GroupSize) -> PoisonGate {
+        let host_word = match &self.reach {
+            HostReach::Direct => self.poison(),
+            HostReach::Kernel { .. } => self.status.addr(),
+        };
+        // SAFETY: `keep` holds the region that the own pad lies in, the status and the table.
+        unsafe { PoisonGate::new(self.poison_params(group_size), self.poison(), host_word, self.keep()) }
     }
 
     pub(super) fn keep(&self) -> Keep {
         Arc::clone(&self.keep)
     }
 
-    pub(super) const fn region(&self) -> &Arc<SymmRegion> {
-        &self.region
-    }
-
-    /// The fault that reached this rank, if one did: what its barrier reported, or what stands in its pad.
+    /// The fault that reached this rank, if one did: what its kernels reported, or where the host can look there, what
+    /// stands in its pad. Waits for no stream.
     pub(super) fn fault(&self) -> Option<Fault> {
         // SAFETY: the status record lives as long as `self`.
         let reported = unsafe { signal::read_fault(self.status.addr()) };
-        // SAFETY: so does the own pad.
-        let found = reported.or_else(|| unsafe { signal::read_fault(self.poison()) })?;
+        let found = match &self.reach {
+            HostReach::Direct => {
+                // SAFETY: the own pad lives as long as `self`.
+                reported.or_else(|| unsafe { signal::read_fault(self.poison()) })
+            }
+            HostReach::Kernel { .. } => reported,
+        }?;
         Some(fault_of(if found.word == FAULT_CLAIMED { self.await_record() } else { found }))
+    }
+
+    /// As [`Signals::fault`], and looks at the pad however the host gets there.
+    pub(super) fn fault_now(&self, group_size: GroupSize) -> Option<Fault> {
+        if let (None, HostReach::Kernel { side, raising }) = (self.fault(), &self.reach) {
+            self.run_aside(&**side, raising, self.poison_params(group_size));
+        }
+        self.fault()
+    }
+
+    /// Runs the poison kernel beside the group's stream. Where even that fails, the peers find out by their timeouts.
+    fn run_aside(&self, side: &dyn Stream, raising: &DeviceBuffer, params: PoisonParams) {
+        let keep: Keep = Arc::new((Arc::clone(&self.keep), raising.clone()));
+        // SAFETY: all addresses live in `keep`.
+        let launched = unsafe { side.launch(Kernel::Poison(params), &keep) };
+        let _ = launched.and_then(|()| side.synchronize(Deadline::after(ASIDE_TIMEOUT)));
     }
 
     /// Gives a rank that is writing its record a moment to finish.
     fn await_record(&self) -> FaultRecord {
         let step = RECORD_WAIT / 100;
         let mut last = FaultRecord::default();
+        let word = if let HostReach::Direct = self.reach { self.poison() } else { self.status.addr() };
         for _ in 0..100 {
-            // SAFETY: the own pad lives as long as `self`.
-            if let Some(record) = unsafe { signal::read_fault(self.poison()) } {
+            // SAFETY: own pad and status live as long as `self`, and this is the one the host reaches.
+            if let Some(record) = unsafe { signal::read_fault(word) } {
                 last = record;
                 if record.word == FAULT_RECORDED {
                     break;
@@ -197,29 +243,43 @@ impl Signals {
             tag: 0,
             cause,
         };
-        for rank in std::iter::once(me).chain(group_size.peers(me)) {
-            let pad = self.region.addr(rank, &self.pad);
-            // SAFETY: every rank's pad is mapped as long as `self` lives.
-            unsafe { signal::raise_fault(signal::poison_addr(pad), record) };
+        match &self.reach {
+            HostReach::Direct => {
+                for rank in std::iter::once(me).chain(group_size.peers(me)) {
+                    let pad = self.region.addr(rank, &self.pad);
+                    // SAFETY: every rank's pad is mapped as long as `self` lives.
+                    unsafe { signal::raise_fault(signal::poison_addr(pad), record) };
+                }
+            }
+            HostReach::Kernel { side, raising } => {
+                // SAFETY: host memory of one record, which lives as long as `self`. A second fault changes nothing.
+                unsafe { signal::raise_fault(raising.addr(), record) };
+                let params = self.poison_params(group_size);
+                self.run_aside(&**side, raising, PoisonParams { record: raising.addr(), ..params });
+            }
         }
     }
 
     /// Closes the peers' pads, waits for every rank, frees the own pad. The stream is idle.
     pub(super) fn close(self, bootstrap: &dyn Bootstrap, deadline: Deadline) -> Result<(), BootstrapError> {
-        let Self { region, pad: _, pads: _, state: _, status: _, keep } = self;
+        let Self { region, keep, .. } = self;
         drop(keep);
         SymmRegion::close_shared(region, bootstrap, deadline)
     }
 
     /// Signal words of this rank's pad that are not 0. Only meaningful while no rank is in a barrier.
-    pub(super) fn words_not_zero(&self, group_size: GroupSize) -> Vec<(Rank, i32)> {
-        let pad = self.region.addr(self.region.rank(), &self.pad);
-        let words = group_size.ranks().map(|peer| {
-            let offset = std::mem::offset_of!(SignalPad, words) + peer.idx() * size_of::<i32>();
-            // SAFETY: the own pad lives as long as `self`.
-            (peer, unsafe { signal::read_word(pad + offset as u64) })
-        });
-        words.filter(|(_, word)| *word != 0).collect()
+    pub(super) fn words_not_zero(&self, group_size: GroupSize) -> Result<Vec<(Rank, i32)>, DeviceError> {
+        let start = std::mem::offset_of!(SignalPad, words) as u64;
+        let words = self.region.own(&self.pad).slice(start..start + 4 * group_size.len() as u64)?;
+        let mut bytes = vec![0; words.bytes() as usize];
+        self.device.read(&words, &mut bytes)?;
+        let words = bytes.as_chunks().0.iter().map(|word| i32::from_le_bytes(*word));
+        Ok(group_size.ranks().zip(words).filter(|(_, word)| *word != 0).collect())
+    }
+
+    /// Offsets of overwritten guard bytes around the signals.
+    pub(super) fn broken_guards(&self) -> Result<Vec<u64>, DeviceError> {
+        self.region.broken_guards(&*self.device)
     }
 }
 
@@ -228,6 +288,7 @@ fn fault_of(record: FaultRecord) -> Fault {
     let waited_ms = record.elapsed_ns / 1_000_000;
     match record {
         FaultRecord { word, .. } if word != FAULT_RECORDED => Fault::Unrecorded,
+        FaultRecord { cause: CAUSE_UNRECORDED, .. } => Fault::Unrecorded,
         FaultRecord { cause: CAUSE_HOST, .. } => {
             Fault::Host { by, epoch, waited_ms, running: "(that rank knows)" }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::deadline::Deadline;
-use crate::device::Keep;
+use crate::device::{DeviceError, Keep, MemoryKind};
 use crate::units::Rank;
 
 /// Memory this process can address. Unmapped when dropped, whoever holds it last.
@@ -35,6 +35,17 @@ pub struct Export {
 pub unsafe trait SymmBackend: Send + Sync {
     /// Its name, for reports: `memfd`, `threads`, `cuda-ipc`.
     fn name(&self) -> &'static str;
+
+    /// What its memory is: a device of the same kind works on it.
+    fn memory(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    /// Whether memory may be freed while a peer has it open: if not, it is leaked wherever the ranks cannot agree
+    /// that all have closed it.
+    fn outlives_its_owner(&self) -> bool {
+        true
+    }
 
     /// Allocates `bytes` of zeroed memory that peers can open, reserved here and now.
     ///
@@ -106,6 +117,16 @@ pub enum SymmError {
         call: &'static str,
         /// The system's code.
         code: i32,
+    },
+    /// A call of the device's driver failed, while `action`.
+    #[error("{backend}: {action}: {problem}")]
+    Device {
+        /// The backend.
+        backend: &'static str,
+        /// What was being done.
+        action: String,
+        /// The driver's error.
+        problem: Box<DeviceError>,
     },
     /// A peer did not serve its memory in time.
     #[error("{backend}: rank {peer} did not hand over its memory within {waited_ms} ms: is it alive?")]

@@ -9,6 +9,7 @@ use super::available::available_bytes;
 use super::backend::{Export, Mapping, SymmBackend, SymmError};
 use super::map::{Map, whole_pages};
 use crate::deadline::Deadline;
+use crate::device::Keep;
 use crate::units::Rank;
 
 const NAME: &str = "threads";
@@ -17,11 +18,12 @@ const NAME: &str = "threads";
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalBackend;
 
-/// What an allocation holds.
-#[derive(Debug)]
-struct Region {
-    map: Map,
-    bytes: u64,
+/// An allocation that can be exported, and what owns it.
+pub(super) struct Region {
+    pub(super) addr: u64,
+    pub(super) bytes: u64,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "it only has to be dropped last"))]
+    pub(super) owner: Keep,
 }
 
 /// Exported regions by id. An entry exists as long as its [`Listing`].
@@ -65,7 +67,7 @@ unsafe impl SymmBackend for LocalBackend {
             Map::anonymous(map_bytes as usize).map_err(|error| refused("mmap", error.raw_os_error()))?;
         map.advise_huge_pages();
         map.populate().map_err(|error| refused("madvise", error.raw_os_error()))?;
-        Ok(Arc::new(Region { map, bytes }).into_mapping())
+        Ok(Arc::new(Region { addr: map.addr(), bytes, owner: Arc::new(map) }).into_mapping())
     }
 
     fn available_bytes(&self) -> Option<u64> {
@@ -73,36 +75,55 @@ unsafe impl SymmBackend for LocalBackend {
     }
 
     fn export(&self, mapping: &Mapping, _deadline: Deadline) -> Result<Export, SymmError> {
-        let foreign = SymmError::ForeignMapping { backend: NAME };
-        let region = Arc::clone(&mapping.keep).downcast::<Region>().map_err(|_| foreign)?;
-        let process = process_number()?;
-        let mut exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = exported.next_id;
-        exported.next_id += 1;
-        exported.regions.insert(id, region);
-        let handle = [&MAGIC[..], &process, &id.to_le_bytes()].concat();
-        Ok(Export { handle, server: Arc::new(Listing { id }) })
+        export(NAME, mapping)
     }
 
     /// [`SymmError::Open`] with the code of "no such entry" once the export is closed.
     fn open(&self, peer: Rank, handle: &[u8], bytes: u64, _deadline: Deadline) -> Result<Mapping, SymmError> {
-        let id = parse(handle, &process_number()?).ok_or(SymmError::BadHandle { backend: NAME, peer })?;
-        let exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(region) = exported.regions.get(&id) else {
-            let code = rustix::io::Errno::NOENT.raw_os_error();
-            return Err(SymmError::Open { backend: NAME, peer, call: "lookup", code });
-        };
-        if region.bytes != bytes {
-            let got_bytes = region.bytes;
-            return Err(SymmError::SizeMismatch { backend: NAME, peer, expected_bytes: bytes, got_bytes });
-        }
-        Ok(Arc::clone(region).into_mapping())
+        Ok(open(NAME, peer, handle, bytes)?.into_mapping())
     }
 }
 
+/// Lists `mapping`, whose keep is a [`Region`], for the threads of this process.
+pub(super) fn export(backend: &'static str, mapping: &Mapping) -> Result<Export, SymmError> {
+    let foreign = SymmError::ForeignMapping { backend };
+    let region = Arc::clone(&mapping.keep).downcast::<Region>().map_err(|_| foreign)?;
+    let process = process_number(backend)?;
+    let mut exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let id = exported.next_id;
+    exported.next_id += 1;
+    exported.regions.insert(id, region);
+    let handle = [&MAGIC[..], &process, &id.to_le_bytes()].concat();
+    Ok(Export { handle, server: Arc::new(Listing { id }) })
+}
+
+/// Looks up what `peer` exported as `handle`, `bytes` long.
+pub(super) fn open(
+    backend: &'static str,
+    peer: Rank,
+    handle: &[u8],
+    bytes: u64,
+) -> Result<Arc<Region>, SymmError> {
+    let id = parse(handle, &process_number(backend)?).ok_or(SymmError::BadHandle { backend, peer })?;
+    let exported = EXPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(region) = exported.regions.get(&id) else {
+        let code = rustix::io::Errno::NOENT.raw_os_error();
+        return Err(SymmError::Open { backend, peer, call: "lookup", code });
+    };
+    if region.bytes != bytes {
+        return Err(SymmError::SizeMismatch {
+            backend,
+            peer,
+            expected_bytes: bytes,
+            got_bytes: region.bytes,
+        });
+    }
+    Ok(Arc::clone(region))
+}
+
 impl Region {
-    fn into_mapping(self: Arc<Self>) -> Mapping {
-        Mapping { addr: self.map.addr(), bytes: self.bytes, keep: self }
+    pub(super) fn into_mapping(self: Arc<Self>) -> Mapping {
+        Mapping { addr: self.addr, bytes: self.bytes, keep: self }
     }
 }
 
@@ -122,13 +143,13 @@ fn parse(handle: &[u8], process: &[u8; 16]) -> Option<u64> {
 }
 
 /// A random number of this process, chosen once.
-fn process_number() -> Result<[u8; 16], SymmError> {
+fn process_number(backend: &'static str) -> Result<[u8; 16], SymmError> {
     static NUMBER: LazyLock<Result<[u8; 16], i32>> = LazyLock::new(|| {
         let mut number = [0; 16];
         let outcome = rustix::rand::getrandom(&mut number, GetRandomFlags::empty());
         outcome.map(|_| number).map_err(|error| error.raw_os_error())
     });
-    NUMBER.map_err(|code| SymmError::Call { backend: NAME, call: "getrandom", code })
+    NUMBER.map_err(|code| SymmError::Call { backend, call: "getrandom", code })
 }
 
 #[cfg(test)]

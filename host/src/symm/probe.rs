@@ -9,7 +9,8 @@ use cpkv_kernels::Kernel;
 use cpkv_kernels::abi::{Descriptor, GatherParams, HalfSelect, ProbeParams};
 
 use super::arena::{ArenaError, ArenaLayout, Carve};
-use super::region::{RegisterError, SymmRegion};
+use super::error::RegisterError;
+use super::region::SymmRegion;
 use crate::deadline::Deadline;
 use crate::device::{Device, DeviceBuffer, DeviceError, Keep, Stream};
 use crate::group::{Bootstrap, BootstrapError};

@@ -5,114 +5,83 @@
 //! 1. *compare* the registration records: a rank that differs is named, nothing is allocated
 //! 2. look whether all ranks' memory fits, *allocate* the own and fill its guards; whoever cannot says so, and all
 //!    give up together
-//! 3. *export* a handle and exchange it
+//! 3. *export* a handle and exchange it; where a rank's memory cannot be exported, none is opened
 //! 4. *open* the peers' memory; the outcomes are exchanged, so all use the region or none does
 //! 5. use: `base(r) + offset` is the same object on rank `r`
 //! 6. *close* the peers' mappings -> bootstrap barrier -> free the own memory: [`SymmRegion::close`]
 
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use thiserror::Error;
-
-use super::arena::{ArenaError, ArenaLayout, Carve, GUARD_BYTE};
+use super::arena::{ArenaLayout, Carve, GUARD_BYTE};
 use super::backend::{Mapping, SymmBackend, SymmError};
-use super::record::{RegistrationRecord, first_difference};
+use super::error::RegisterError;
+use super::exchange::Exchange;
+use super::record::RegistrationRecord;
 use crate::deadline::Deadline;
-use crate::device::{DeviceBuffer, DeviceError};
-use crate::group::{Bootstrap, BootstrapError, majority};
-use crate::units::{GroupSize, Rank};
-
-/// Why a region could not be registered.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum RegisterError {
-    /// The ranks' records differ.
-    #[error("register `{region}`: rank {rank} has {field} {got}, the others have {expected}")]
-    Mismatch {
-        /// The region.
-        region: String,
-        /// The odd rank.
-        rank: Rank,
-        /// The first field that differs.
-        field: String,
-        /// The others' value.
-        expected: String,
-        /// The odd rank's value.
-        got: String,
-    },
-    /// Another rank failed; this one gave up with it.
-    #[error("register `{region}`: rank {rank} failed: {reason}")]
-    Peer {
-        /// The region.
-        region: String,
-        /// The rank that failed.
-        rank: Rank,
-        /// Its error.
-        reason: String,
-    },
-    /// The memory of this rank.
-    #[error("register `{region}`: {problem}")]
-    Memory {
-        /// The region.
-        region: String,
-        /// Why.
-        problem: SymmError,
-    },
-    /// The exchange between the ranks.
-    #[error("register `{region}`: {problem}")]
-    Bootstrap {
-        /// The region.
-        region: String,
-        /// Why.
-        problem: BootstrapError,
-    },
-    /// The device, while probing.
-    #[error("register `{region}`: {problem}")]
-    Device {
-        /// The region.
-        region: String,
-        /// Why.
-        problem: DeviceError,
-    },
-    /// The layout.
-    #[error(transparent)]
-    Layout(#[from] ArenaError),
-    /// The region's signal pad serves a group already.
-    #[error(
-        "register a group: the signal pad of `{region}` serves a group already: register a region of its own"
-    )]
-    PadTaken {
-        /// The region.
-        region: String,
-    },
-    /// A message of another rank could not be read.
-    #[error("register `{region}`: rank {rank} sent a message this version cannot read")]
-    Message {
-        /// The region.
-        region: String,
-        /// The rank.
-        rank: Rank,
-    },
-}
+use crate::device::{Device, DeviceBuffer, DeviceError};
+use crate::group::{Bootstrap, BootstrapError};
+use crate::units::{GroupSize, Rank, RankSet};
 
 /// A registered region.
 pub struct SymmRegion {
     name: String,
     rank: Rank,
     layout: ArenaLayout,
-    own: Mapping,
-    /// By rank; the own entry is the own mapping.
-    peers: Vec<Mapping>,
+    own: OwnMemory,
+    peers: PeerMemory,
     pad_taken: AtomicBool,
+}
+
+/// The own memory of a region. Dropped without [`OwnMemory::free`], it stays allocated where freeing it under a peer
+/// that still has it open is not allowed.
+struct OwnMemory {
+    mapping: Mapping,
+    may_free: bool,
+}
+
+impl OwnMemory {
+    /// Frees the memory, unless somebody else holds it: every peer has closed it.
+    fn free(mut self) {
+        self.may_free = true;
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        if !self.may_free {
+            std::mem::forget(Arc::clone(&self.mapping.keep));
+        }
+    }
+}
+
+/// The mappings of all ranks, by rank; the own entry is the own mapping. Dropped without [`PeerMemory::close`], they stay
+/// open where closing them may wait for work that never ends: the region of a poisoned group is dropped so.
+struct PeerMemory {
+    mappings: Vec<Mapping>,
+    may_close: bool,
+}
+
+impl PeerMemory {
+    /// Closes them: nothing that is queued uses them any more.
+    fn close(mut self) {
+        self.may_close = true;
+    }
+}
+
+impl Drop for PeerMemory {
+    fn drop(&mut self) {
+        if !self.may_close {
+            std::mem::forget(std::mem::take(&mut self.mappings));
+        }
+    }
 }
 
 /// What registering came to, on all ranks alike.
 pub enum Registered {
     /// Every rank can address every rank's memory.
     Mapped(SymmRegion),
-    /// Some rank cannot open some peer's memory: who, and why.
+    /// Some rank cannot export its memory, or not open some peer's: who, and why.
     Unreachable(Vec<(Rank, String)>),
 }
 
@@ -124,6 +93,7 @@ impl SymmRegion {
     pub fn register(
         name: &str,
         bootstrap: &dyn Bootstrap,
+        device: &dyn Device,
         backend: &dyn SymmBackend,
         record: &RegistrationRecord,
         layout: ArenaLayout,
@@ -132,8 +102,17 @@ impl SymmRegion {
         let rank = bootstrap.rank();
         let exchange = Exchange { name, bootstrap, deadline };
         let layout_hash = format!("{:016x}", layout.fingerprint());
-        let record = record.clone().with("backend", backend.name()).with("order of carves", layout_hash);
+        let record = record
+            .clone()
+            .with("memory of the device", device.memory().name())
+            .with("backend", backend.name())
+            .with("order of carves", layout_hash);
         exchange.compare(&record)?;
+        // All ranks have the same of both, so all are refused or none.
+        if device.memory() != backend.memory() {
+            let (device, backend) = (device.memory().name(), backend.name());
+            return Err(RegisterError::WrongMemory { region: name.to_owned(), device, backend });
+        }
         let memory = |problem| RegisterError::Memory { region: name.to_owned(), problem };
         // All ranks together, before any of them takes its part.
         let room = room_for_all(backend, layout.region_bytes(), bootstrap.group_size());
@@ -142,32 +121,49 @@ impl SymmRegion {
         let allocated = backend.allocate(layout.region_bytes());
         exchange.all_or_none("register: allocate", allocated.as_ref().err())?;
         let own = allocated.map_err(memory)?;
-        fill_guards(&layout, &own);
-        let exported = backend.export(&own, deadline);
-        exchange.all_or_none("register: export", exported.as_ref().err())?;
+        let mut own = OwnMemory { mapping: own, may_free: true };
+        let guarded = fill_guards(device, &layout, &own.mapping);
+        exchange.all_or_none("register: fill guards", guarded.as_ref().err())?;
+        guarded.map_err(|problem| RegisterError::Device { region: name.to_owned(), problem })?;
+        let exported = backend.export(&own.mapping, deadline);
+        let failures = exchange.outcomes("register: export", exported.as_ref().err())?;
+        if !failures.is_empty() {
+            // No handle was sent, so nobody has it open.
+            return Ok(Registered::Unreachable(failures));
+        }
         let exported = exported.map_err(memory)?;
+        // From here on peers may have it open.
+        own.may_free = backend.outlives_its_owner();
         let handles = exchange.all_gather("register: handles", &exported.handle)?;
         let opened: Result<Vec<Mapping>, SymmError> = (0..)
             .zip(&handles)
             .map(|(peer, handle)| match Rank(peer) {
-                peer if peer == rank => Ok(own.clone()),
+                peer if peer == rank => Ok(own.mapping.clone()),
                 peer => backend.open(peer, handle, layout.region_bytes(), deadline),
             })
             .collect();
         let failures = exchange.outcomes("register: open", opened.as_ref().err())?;
         // Everyone has opened or given up: the handle is of no further use.
         drop(exported);
-        Ok(match opened {
-            Ok(peers) if failures.is_empty() => Registered::Mapped(Self {
+        match opened {
+            Ok(peers) if failures.is_empty() => Ok(Registered::Mapped(Self {
                 name: name.to_owned(),
                 rank,
                 layout,
+                peers: PeerMemory { mappings: peers, may_close: own.may_free },
                 own,
-                peers,
                 pad_taken: AtomicBool::new(false),
-            }),
-            _ => Registered::Unreachable(failures),
-        })
+            })),
+            opened => {
+                drop(opened);
+                exchange
+                    .bootstrap
+                    .barrier("register: give up", deadline)
+                    .map_err(|problem| RegisterError::Bootstrap { region: name.to_owned(), problem })?;
+                own.free();
+                Ok(Registered::Unreachable(failures))
+            }
+        }
     }
 
     /// The region's name, for reports.
@@ -182,27 +178,26 @@ impl SymmRegion {
 
     /// Address of `carve` in rank `rank`'s memory, in this rank's address space.
     pub fn addr(&self, rank: Rank, carve: &Carve) -> u64 {
-        self.peers[rank.idx()].addr + carve.offset
+        self.peers.mappings[rank.idx()].addr + carve.offset
     }
 
     /// Addresses of `carve` on every rank.
     pub fn addrs(&self, carve: &Carve) -> Vec<u64> {
-        self.peers.iter().map(|peer| peer.addr + carve.offset).collect()
+        self.peers.mappings.iter().map(|peer| peer.addr + carve.offset).collect()
     }
 
     /// This rank's `carve`, as a buffer; empty where the carve is not one of this region.
     pub fn own(&self, carve: &Carve) -> DeviceBuffer {
-        let keep = Arc::clone(&self.own.keep);
-        let is_inside = carve.offset.checked_add(carve.bytes).is_some_and(|end| end <= self.own.bytes);
+        let own = &self.own.mapping;
+        let is_inside = carve.offset.checked_add(carve.bytes).is_some_and(|end| end <= own.bytes);
         let (offset, bytes) = if is_inside { (carve.offset, carve.bytes) } else { (0, 0) };
         // SAFETY: the range lies inside the mapping, as just looked at, and `keep` owns that.
-        unsafe { DeviceBuffer::from_raw(self.own.addr + offset, bytes, keep) }
+        unsafe { DeviceBuffer::from_raw(own.addr + offset, bytes, Arc::clone(&own.keep)) }
     }
 
     /// All of this rank's memory, guards included.
     pub fn whole(&self) -> DeviceBuffer {
-        // SAFETY: the whole mapping, which its `keep` owns.
-        unsafe { DeviceBuffer::from_raw(self.own.addr, self.own.bytes, Arc::clone(&self.own.keep)) }
+        whole(&self.own.mapping)
     }
 
     /// Marks the region's signal pad as serving a group.
@@ -217,33 +212,49 @@ impl SymmRegion {
         Ok(())
     }
 
-    /// Offsets of guard bytes that somebody overwrote; empty when all is well. Host-addressable memory only.
-    pub fn broken_guards(&self) -> Vec<u64> {
-        broken_guards(&self.layout, &self.own)
+    /// Offsets of guard bytes that somebody overwrote; empty when all is well. `device` is the one it was
+    /// registered with.
+    ///
+    /// # Errors
+    /// [`DeviceError`] where the guards cannot be read.
+    pub fn broken_guards(&self, device: &dyn Device) -> Result<Vec<u64>, DeviceError> {
+        broken_guards(device, &self.layout, &self.own.mapping)
     }
 
     /// Closes the peers' mappings, waits until every rank has, and frees the own memory. Collective.
     ///
     /// # Errors
-    /// [`BootstrapError`] where a rank does not come; the memory is freed all the same.
+    /// [`BootstrapError`] where a rank does not come; the memory is then freed only where its kind allows that.
     pub fn close(self, bootstrap: &dyn Bootstrap, deadline: Deadline) -> Result<(), BootstrapError> {
         let Self { own, peers, .. } = self;
-        drop(peers);
-        let closed = bootstrap.barrier("close region", deadline);
-        drop(own);
-        closed
+        peers.close();
+        bootstrap.barrier("close region", deadline)?;
+        own.free();
+        Ok(())
     }
 
-    /// As [`SymmRegion::close`], for a region that may have other holders: the last of them frees it.
+    /// As [`SymmRegion::close`], for a region that may have other holders (a captured layer, say). Where memory may be
+    /// freed under peers, the last of them frees it; else nobody's is freed.
     ///
     /// # Errors
-    /// As [`SymmRegion::close`].
+    /// As [`SymmRegion::close`]; [`BootstrapError::StillHeld`], on every rank, where memory stays for that reason.
     pub fn close_shared(
         region: Arc<Self>,
         bootstrap: &dyn Bootstrap,
         deadline: Deadline,
     ) -> Result<(), BootstrapError> {
-        match Arc::into_inner(region) {
+        const CALL: &str = "close region: holders";
+        let (rank, outlives) = (region.rank, region.own.may_free);
+        let region = Arc::into_inner(region);
+        let held = bootstrap.all_gather(CALL, &[u8::from(region.is_none())], deadline)?;
+        let holders: RankSet =
+            (0..).map(Rank).zip(&held).filter(|(_, flag)| flag[..] != [0]).map(|(rank, _)| rank).collect();
+        if !outlives && !holders.is_empty() {
+            // Some rank still has this memory open, and may use what it holds of the others'.
+            drop(region);
+            return Err(BootstrapError::StillHeld { call: CALL, rank, holders });
+        }
+        match region {
             Some(region) => region.close(bootstrap, deadline),
             None => bootstrap.barrier("close region", deadline),
         }
@@ -253,80 +264,6 @@ impl SymmRegion {
     pub const fn rank(&self) -> Rank {
         self.rank
     }
-}
-
-/// The exchanges of one registration.
-struct Exchange<'a> {
-    name: &'a str,
-    bootstrap: &'a dyn Bootstrap,
-    deadline: Deadline,
-}
-
-impl Exchange<'_> {
-    fn all_gather(&self, call: &'static str, blob: &[u8]) -> Result<Vec<Vec<u8>>, RegisterError> {
-        let wrap = |problem| RegisterError::Bootstrap { region: self.name.to_owned(), problem };
-        self.bootstrap.all_gather(call, blob, self.deadline).map_err(wrap)
-    }
-
-    fn compare(&self, record: &RegistrationRecord) -> Result<(), RegisterError> {
-        let unreadable = |rank| RegisterError::Message { region: self.name.to_owned(), rank: Rank(rank) };
-        let blob = serde_json::to_vec(record).unwrap_or_default();
-        let blobs = self.all_gather("register: record", &blob)?;
-        let records: Vec<RegistrationRecord> = (0..)
-            .zip(&blobs)
-            .map(|(rank, blob)| serde_json::from_slice(blob).map_err(|_| unreadable(rank)))
-            .collect::<Result<_, _>>()?;
-        let (reference, odd) = majority(&records);
-        let Some(rank) = odd.iter().next() else { return Ok(()) };
-        let difference = first_difference(&records[reference.idx()], &records[rank.idx()]);
-        let (field, expected, got) = difference.unwrap_or_default();
-        Err(RegisterError::Mismatch { region: self.name.to_owned(), rank, field, expected, got })
-    }
-
-    /// Everyone's failure, by rank.
-    fn outcomes(
-        &self,
-        call: &'static str,
-        failure: Option<&SymmError>,
-    ) -> Result<Vec<(Rank, String)>, RegisterError> {
-        let mut text = failure.map(ToString::to_string).unwrap_or_default();
-        if failure.is_some() && text.is_empty() {
-            text.push('?');
-        }
-        let texts = self.all_gather(call, text.as_bytes())?;
-        let texts = (0..).map(Rank).zip(texts).filter(|(_, text)| !text.is_empty());
-        Ok(texts.map(|(rank, text)| (rank, String::from_utf8_lossy(&text).into_owned())).collect())
-    }
-
-    /// An error on every rank if any rank failed. The failing rank reports its own error itself.
-    fn all_or_none(&self, call: &'static str, failure: Option<&SymmError>) -> Result<(), RegisterError> {
-        let failures = self.outcomes(call, failure)?;
-        match failures.into_iter().next() {
-            Some((rank, reason)) if failure.is_none() => {
-                Err(RegisterError::Peer { region: self.name.to_owned(), rank, reason })
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Compares the ranks' records. Collective.
-///
-/// # Errors
-/// [`RegisterError::Mismatch`], on every rank, naming the odd one and the field.
-pub fn compare_records(
-    name: &str,
-    bootstrap: &dyn Bootstrap,
-    record: &RegistrationRecord,
-    deadline: Deadline,
-) -> Result<(), RegisterError> {
-    Exchange { name, bootstrap, deadline }.compare(record)
-}
-
-/// Who failed and why, as one line.
-pub(crate) fn describe_failures(failures: &[(Rank, String)]) -> String {
-    let lines: Vec<_> = failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}")).collect();
-    lines.join("; ")
 }
 
 /// Whether every rank's `bytes` fit at once: the ranks share one machine.
@@ -344,26 +281,26 @@ fn room_for_all(backend: &dyn SymmBackend, bytes: u64, size: GroupSize) -> Resul
     }
 }
 
-fn guard_bytes(own: &Mapping, offset: u64) -> *mut u8 {
-    ptr::with_exposed_provenance_mut((own.addr + offset) as usize)
+fn whole(own: &Mapping) -> DeviceBuffer {
+    // SAFETY: the whole mapping, which its `keep` owns.
+    unsafe { DeviceBuffer::from_raw(own.addr, own.bytes, Arc::clone(&own.keep)) }
 }
 
-fn fill_guards(layout: &ArenaLayout, own: &Mapping) {
+fn fill_guards(device: &dyn Device, layout: &ArenaLayout, own: &Mapping) -> Result<(), DeviceError> {
     for (offset, bytes) in layout.guards() {
-        // SAFETY: guards lie inside the region, which no peer has opened yet.
-        unsafe { ptr::write_bytes(guard_bytes(own, offset), GUARD_BYTE, bytes as usize) };
+        let guard = whole(own).slice(offset..offset + bytes)?;
+        device.write(&vec![GUARD_BYTE; bytes as usize], &guard)?;
     }
+    Ok(())
 }
 
-fn broken_guards(layout: &ArenaLayout, own: &Mapping) -> Vec<u64> {
-    let guards = layout.guards().into_iter();
-    let offsets = guards.flat_map(|(offset, bytes)| offset..offset + bytes);
-    offsets
-        .filter(|&offset| {
-            // Volatile: a broken peer may be writing there.
-            // SAFETY: guards lie inside the region.
-            let byte = unsafe { guard_bytes(own, offset).read_volatile() };
-            byte != GUARD_BYTE
-        })
-        .collect()
+fn broken_guards(device: &dyn Device, layout: &ArenaLayout, own: &Mapping) -> Result<Vec<u64>, DeviceError> {
+    let mut broken = Vec::new();
+    for (offset, bytes) in layout.guards() {
+        let guard = whole(own).slice(offset..offset + bytes)?;
+        let mut found = vec![0; bytes as usize];
+        device.read(&guard, &mut found)?;
+        broken.extend((offset..).zip(found).filter(|(_, byte)| *byte != GUARD_BYTE).map(|(at, _)| at));
+    }
+    Ok(broken)
 }

@@ -34,6 +34,10 @@ impl CpuEvent {
 }
 
 impl Event for CpuEvent {
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+
     fn query(&self) -> bool {
         self.state().is_some()
     }

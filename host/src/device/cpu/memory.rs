@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -56,6 +57,30 @@ pub(super) fn alloc(bytes: u64) -> Result<DeviceBuffer, DeviceError> {
     let addr = pages.start.as_ptr().expose_provenance() as u64;
     // SAFETY: `pages` owns exactly this range.
     Ok(unsafe { DeviceBuffer::from_raw(addr, bytes, Arc::new(pages)) })
+}
+
+/// Copies `bytes` to the start of `dst`.
+pub(super) fn write(bytes: &[u8], dst: &DeviceBuffer) -> Result<(), DeviceError> {
+    dst.check("write", bytes.len() as u64, bytes.len() as u64 <= dst.bytes())?;
+    for (&byte, addr) in bytes.iter().zip(dst.addr()..) {
+        // SAFETY: inside the buffer, which `dst` keeps alive.
+        let place = unsafe { AtomicU8::from_ptr(ptr::with_exposed_provenance_mut(addr as usize)) };
+        // Relaxed: ordered with nothing, as documented; atomic, so that a race gives a byte and not a fault.
+        place.store(byte, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Copies all of `src` to `dst`.
+pub(super) fn read(src: &DeviceBuffer, dst: &mut [u8]) -> Result<(), DeviceError> {
+    src.check("read", dst.len() as u64, dst.len() as u64 == src.bytes())?;
+    for (byte, addr) in dst.iter_mut().zip(src.addr()..) {
+        // SAFETY: inside the buffer, which `src` keeps alive.
+        let place = unsafe { AtomicU8::from_ptr(ptr::with_exposed_provenance_mut(addr as usize)) };
+        // Relaxed: as in `write`.
+        *byte = place.load(Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -13,9 +13,10 @@ use std::time::Duration;
 use cpkv_kernels::Kernel;
 
 use super::event::CpuEvent;
+use super::graph::CpuGraph;
 use super::work::Work;
 use crate::deadline::Deadline;
-use crate::device::{DeviceBuffer, DeviceError, Event, HostCall, Keep, Stream};
+use crate::device::{DeviceBuffer, DeviceError, Event, Graph, HostCall, Keep, Stream};
 
 /// How often a stream that waits for an event looks whether it was closed.
 const EVENT_POLL: Duration = Duration::from_millis(50);
@@ -24,6 +25,7 @@ struct Queue {
     waiting: VecDeque<Work>,
     running: Option<&'static str>,
     error: Option<DeviceError>,
+    capture: Option<CpuGraph>,
     closed: bool,
 }
 
@@ -47,7 +49,8 @@ pub(super) struct CpuStream {
 
 impl CpuStream {
     pub(super) fn start() -> Result<Self, DeviceError> {
-        let queue = Queue { waiting: VecDeque::new(), running: None, error: None, closed: false };
+        let queue =
+            Queue { waiting: VecDeque::new(), running: None, error: None, capture: None, closed: false };
         let shared = Arc::new(Shared {
             queue: Mutex::new(queue),
             work_came: Condvar::new(),
@@ -65,6 +68,9 @@ impl CpuStream {
         if let Some(error) = &queue.error {
             return Err(error.clone());
         }
+        if let Some(graph) = &mut queue.capture {
+            return graph.capture(work);
+        }
         queue.waiting.push_back(work);
         drop(queue);
         self.shared.work_came.notify_one();
@@ -80,21 +86,26 @@ impl Drop for CpuStream {
 }
 
 impl Stream for CpuStream {
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+
     unsafe fn launch(&self, kernel: Kernel, keep: &Keep) -> Result<(), DeviceError> {
-        self.push(Work::Kernel { kernel, _keep: Arc::clone(keep) })
+        self.push(Work::Kernel { kernel, keep: Arc::clone(keep) })
     }
 
     fn upload(&self, bytes: Vec<u8>, dst: &DeviceBuffer) -> Result<(), DeviceError> {
-        if bytes.len() as u64 > dst.bytes() {
-            return Err(out_of_bounds("upload", bytes.len(), dst));
-        }
+        dst.check("upload", bytes.len() as u64, bytes.len() as u64 <= dst.bytes())?;
         self.push(Work::Upload { bytes, dst: dst.clone() })
     }
 
+    fn copy(&self, src: &DeviceBuffer, dst: &DeviceBuffer) -> Result<(), DeviceError> {
+        dst.check("copy", src.bytes(), src.bytes() <= dst.bytes())?;
+        self.push(Work::Copy { src: src.clone(), dst: dst.clone() })
+    }
+
     fn download(&self, src: &DeviceBuffer, dst: &mut [u8], deadline: Deadline) -> Result<(), DeviceError> {
-        if dst.len() as u64 != src.bytes() {
-            return Err(out_of_bounds("download", dst.len(), src));
-        }
+        src.check("download", dst.len() as u64, dst.len() as u64 == src.bytes())?;
         self.synchronize(deadline)?;
         let addr = ptr::with_exposed_provenance(src.addr() as usize);
         // SAFETY: `src` keeps its range alive, the lengths agree, and the stream that writes it is idle.
@@ -114,6 +125,30 @@ impl Stream for CpuStream {
 
     fn wait(&self, event: &Arc<dyn Event>) -> Result<(), DeviceError> {
         self.push(Work::Wait(Arc::clone(event)))
+    }
+
+    fn begin_capture(&self) -> Result<(), DeviceError> {
+        let mut queue = self.shared.lock();
+        match (&queue.error, &queue.capture) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Some(_)) => Err(DeviceError::NotCapturable { call: "begin capture" }),
+            (None, None) => {
+                queue.capture = Some(CpuGraph::default());
+                Ok(())
+            }
+        }
+    }
+
+    fn end_capture(&self) -> Result<Arc<dyn Graph>, DeviceError> {
+        let captured = self.shared.lock().capture.take();
+        let graph = captured.ok_or(DeviceError::NotCapturable { call: "end capture" })?;
+        Ok(Arc::new(graph.end()?))
+    }
+
+    unsafe fn replay(&self, graph: &Arc<dyn Graph>) -> Result<(), DeviceError> {
+        let graph: &CpuGraph =
+            graph.as_any().downcast_ref().ok_or(DeviceError::Foreign { call: "replay" })?;
+        graph.works().try_for_each(|work| self.push(work))
     }
 
     fn synchronize(&self, deadline: Deadline) -> Result<(), DeviceError> {
@@ -140,10 +175,6 @@ impl Stream for CpuStream {
     fn num_host_syncs(&self) -> u64 {
         self.num_host_syncs.load(Ordering::Relaxed)
     }
-}
-
-fn out_of_bounds(call: &'static str, bytes: usize, buffer: &DeviceBuffer) -> DeviceError {
-    DeviceError::OutOfBounds { call, start: 0, end: bytes as u64, buffer_bytes: buffer.bytes() }
 }
 
 /// The worker's thread: until closed and empty.
@@ -198,6 +229,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::device::Device;
 
     fn soon() -> Deadline {
         Deadline::after(Duration::from_secs(10))
@@ -262,6 +294,39 @@ mod tests {
         assert!(second.synchronize(Deadline::after(Duration::from_millis(20))).is_err());
         open.send(()).unwrap();
         second.synchronize(soon()).unwrap();
+    }
+
+    #[test]
+    fn captured_copies_run_at_every_replay_and_not_before() {
+        let (device, stream) = (crate::device::CpuDevice, CpuStream::start().unwrap());
+        let (src, dst) = (device.alloc(8).unwrap(), device.alloc(8).unwrap());
+        let holds = |expected: u8| {
+            let mut bytes = [0; 8];
+            stream.download(&dst, &mut bytes, soon()).unwrap();
+            assert_eq!(bytes, [expected; 8]);
+        };
+        stream.begin_capture().unwrap();
+        stream.copy(&src, &dst).unwrap();
+        let graph = stream.end_capture().unwrap();
+        for byte in 1..4 {
+            stream.upload(vec![byte; 8], &src).unwrap();
+            holds(byte - 1);
+            // SAFETY: a copy between two buffers of this test.
+            unsafe { stream.replay(&graph) }.unwrap();
+            holds(byte);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_captured_is_refused_at_once_and_at_the_end() {
+        let stream = CpuStream::start().unwrap();
+        assert_eq!(stream.end_capture().err(), Some(DeviceError::NotCapturable { call: "end capture" }));
+        stream.begin_capture().unwrap();
+        assert_eq!(stream.begin_capture(), Err(DeviceError::NotCapturable { call: "begin capture" }));
+        let refused = DeviceError::NotCapturable { call: "greeting" };
+        assert_eq!(stream.host_call("greeting", Box::new(|| Ok(()))), Err(refused.clone()));
+        assert_eq!(stream.end_capture().err(), Some(refused));
+        stream.synchronize(soon()).unwrap();
     }
 
     #[test]

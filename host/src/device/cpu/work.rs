@@ -12,10 +12,12 @@ use crate::device::{DeviceBuffer, DeviceError, Event, HostCall, Keep};
 
 /// What a stream can be asked to do.
 pub(super) enum Work {
-    /// A kernel whose parameters the launcher vouched for; the memory behind them lives as long as `_keep`.
-    Kernel { kernel: Kernel, _keep: Keep },
+    /// A kernel whose parameters the launcher vouched for; the memory behind them lives as long as `keep`.
+    Kernel { kernel: Kernel, keep: Keep },
     /// A copy into device memory.
     Upload { bytes: Vec<u8>, dst: DeviceBuffer },
+    /// A copy within device memory.
+    Copy { src: DeviceBuffer, dst: DeviceBuffer },
     /// A host function.
     HostCall { name: &'static str, call: HostCall },
     /// An event that fires here.
@@ -30,6 +32,7 @@ impl Work {
         match self {
             Self::Kernel { kernel, .. } => kernel.name(),
             Self::Upload { .. } => "upload",
+            Self::Copy { .. } => "copy",
             Self::HostCall { name, .. } => name,
             Self::Record(_) => "record event",
             Self::Wait(_) => "wait for event",
@@ -45,14 +48,22 @@ impl Work {
 
     fn run_unguarded(self) -> Result<(), DeviceError> {
         match self {
-            Self::Kernel { kernel, _keep } => {
-                // SAFETY: whoever launched it promised this until `_keep` is dropped, after this line.
+            Self::Kernel { kernel, keep } => {
+                // SAFETY: whoever launched it promised this until `keep` is dropped, after this line.
                 unsafe { kernel.run() };
+                drop(keep);
             }
             Self::Upload { bytes, dst } => {
                 let dst = ptr::with_exposed_provenance_mut(dst.addr() as usize);
                 // SAFETY: the stream checked that `dst` is as long as `bytes`, and `dst` keeps it alive.
                 unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), dst, bytes.len()) };
+            }
+            Self::Copy { src, dst } => {
+                let from = ptr::with_exposed_provenance::<u8>(src.addr() as usize);
+                let to = ptr::with_exposed_provenance_mut::<u8>(dst.addr() as usize);
+                // SAFETY: the stream checked that `dst` is as long as `src`, and both keep their memory alive. They
+                // may overlap.
+                unsafe { ptr::copy(from, to, src.bytes() as usize) };
             }
             Self::HostCall { call, .. } => return call(),
             Self::Record(_) | Self::Wait(_) => {}
