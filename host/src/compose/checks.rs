@@ -20,12 +20,14 @@ pub(super) fn check_epoch(group: &Group) -> Result<(), ComposeError> {
 /// Nobody wrote past a buffer of this rank.
 pub(super) fn check_guards(composer: &Composer) -> Result<(), ComposeError> {
     let (group, pool, staging) = (&composer.group, &composer.pool, composer.staging.as_ref());
+    let device = group.device();
     let regions = [
         ("signals", group.broken_guards()),
-        ("pool", pool.broken_guards()),
-        ("staging", staging.map_or(Vec::new(), |staging| staging.region.broken_guards())),
+        ("pool", pool.broken_guards(device)),
+        ("staging", staging.map_or(Ok(Vec::new()), |staging| staging.region.broken_guards(device))),
     ];
     for (region, broken) in regions {
+        let broken = broken?;
         if let Some(&offset) = broken.first() {
             return Err(ComposeError::GuardBroken { region: region.to_owned(), offset: offset as i64 });
         }

@@ -126,7 +126,7 @@ impl Composer {
             let deadline = Deadline::after(self.group.options().bootstrap_timeout);
             agree(self.group.bootstrap(), mine, deadline).map_err(|error| explain(&self.group, error))?;
             // A rank that came late finds here that the others gave up.
-            self.group.check()?;
+            self.group.check_now()?;
         }
         let Prepared { plan, path, tables, packed } = prepared?;
         let strategy = path.strategy;
@@ -199,9 +199,18 @@ impl Composer {
         Ok(self.packed.clone())
     }
 
+    /// Waits for the stream. Where it does not end, nor does a collective on it that waits for other ranks.
+    pub(super) fn synchronize(&mut self) -> Result<(), ComposeError> {
+        let waited = self.group.synchronize();
+        if let (Err(_), Some(collective)) = (&waited, &self.collective) {
+            collective.abort();
+        }
+        Ok(waited?)
+    }
+
     /// The end of a batch.
     pub(super) fn finish_batch(&mut self) -> Result<(), ComposeError> {
-        self.group.synchronize()?;
+        self.synchronize()?;
         if !self.group.options().checked {
             return Ok(());
         }
@@ -214,7 +223,7 @@ impl Composer {
     /// # Errors
     /// [`ComposeError`]: a poisoned group cannot be closed, its memory stays until the last holder drops it.
     pub fn close(mut self) -> Result<(), ComposeError> {
-        self.group.synchronize()?;
+        self.synchronize()?;
         let deadline = Deadline::after(self.group.options().bootstrap_timeout);
         if let Some(staging) = self.staging {
             SymmRegion::close_shared(staging.region, self.group.bootstrap(), deadline)?;

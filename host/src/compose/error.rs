@@ -2,7 +2,6 @@
 
 use thiserror::Error;
 
-use crate::collective::CollectiveError;
 use crate::device::DeviceError;
 use crate::group::{BootstrapError, Group, GroupError};
 use crate::model::ModelError;
@@ -29,9 +28,6 @@ pub enum ComposeError {
     /// The exchange between the ranks.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// A collective.
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
     /// The device, outside a batch.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -138,6 +134,23 @@ pub enum ComposeError {
         layer: usize,
         /// The layer composed last.
         composed: Option<usize>,
+    },
+    /// A strategy whose layer takes a call of the host, which a graph cannot hold.
+    #[error(
+        "strategy {strategy} cannot be captured in a graph: `{call}` is done by the host. Capture staging_fill, \
+         staging_publish or symm_dense, or compose without a graph"
+    )]
+    NotCapturable {
+        /// The strategy.
+        strategy: Strategy,
+        /// What the device refused to capture.
+        call: &'static str,
+    },
+    /// A captured layer of a batch that is not this one.
+    #[error("the captured layer {layer} belongs to another batch, whose tables it reads: capture it anew")]
+    CapturedElsewhere {
+        /// The layer.
+        layer: usize,
     },
     /// Host and device count different epochs.
     #[error("the host counts epoch {host}, the device {device}: a barrier was launched past this library")]

@@ -101,9 +101,26 @@ impl BatchInFlight<'_> {
     /// [`ComposeError`]: inputs of the wrong size, or a poisoned group.
     pub fn compose_layer(&mut self, layer: usize, inputs: &LayerInputs) -> Result<(), ComposeError> {
         self.check_inputs(layer, inputs)?;
-        let strategy = self.strategy;
+        self.composing(layer, |flight| flight.queue_layer(layer, inputs))
+    }
+
+    /// Runs `queue`, which queues the compose of `layer`, and remembers what the dense buffer holds then.
+    pub(super) fn composing(
+        &mut self,
+        layer: usize,
+        queue: impl FnOnce(&mut Self) -> Result<(), ComposeError>,
+    ) -> Result<(), ComposeError> {
         self.composed = None;
         self.composed_in = self.composer.group.epoch();
+        queue(self)?;
+        self.composed = Some(layer);
+        self.composer.stats.num_layers += 1;
+        Ok(())
+    }
+
+    /// Queues the launches of `layer` by the batch's strategy. The inputs were checked.
+    pub(super) fn queue_layer(&mut self, layer: usize, inputs: &LayerInputs) -> Result<(), ComposeError> {
+        let strategy = self.strategy;
         self.with_run(layer, inputs, |run| match strategy {
             Strategy::PerSpan => per_span::compose(run),
             Strategy::FusedAllReduce => fused_all_reduce::compose(run),
@@ -111,10 +128,7 @@ impl BatchInFlight<'_> {
             Strategy::SymmDense => symm_dense::compose(run),
             Strategy::StagingPublish => staging_publish::compose(run),
             Strategy::StagingFill => staging_fill::compose(run),
-        })?;
-        self.composed = Some(layer);
-        self.composer.stats.num_layers += 1;
-        Ok(())
+        })
     }
 
     /// Queues what `staging_fill` does for `layer` without its barrier: the yardstick of benchmarks.
@@ -190,7 +204,7 @@ impl BatchInFlight<'_> {
     /// # Errors
     /// [`ComposeError::Group`].
     pub fn synchronize(&mut self) -> Result<(), ComposeError> {
-        Ok(self.composer.group.synchronize()?)
+        self.composer.synchronize()
     }
 
     /// The group's stream, for work between layers.
@@ -269,7 +283,7 @@ impl BatchInFlight<'_> {
         }
     }
 
-    fn check_inputs(&self, layer: usize, inputs: &LayerInputs) -> Result<(), ComposeError> {
+    pub(super) fn check_inputs(&self, layer: usize, inputs: &LayerInputs) -> Result<(), ComposeError> {
         let model = self.composer.pool.model();
         if layer >= model.num_layers() {
             return Err(ComposeError::NoSuchLayer { layer, num_layers: model.num_layers() });

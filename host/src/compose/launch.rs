@@ -12,8 +12,8 @@ use super::in_flight::{LayerInputs, Mark};
 use super::pool::SharedPool;
 use super::staging::{Published, Staging};
 use super::tables::{BatchTables, InverseTable};
-use crate::collective::Collective;
-use crate::device::{DeviceBuffer, Keep};
+use crate::collective::{Collective, CollectiveError};
+use crate::device::{DeviceBuffer, DeviceError, Keep};
 use crate::group::Group;
 use crate::model::BufferId;
 use crate::pages::{BufferKind, BufferSpec, RowPart};
@@ -279,15 +279,23 @@ impl LayerRun<'_> {
         }
         let Some(collective) = self.collective else { return Err(no_collective(self.strategy)) };
         let (part, gate) = (memory.slice(offset..offset + bytes)?, self.group.gate());
-        let Some(marks) = self.marks.as_deref_mut() else {
-            // SAFETY: dense and packed buffers are the device's, which was registered with this collective; only this
-            // stream touches them.
-            return Ok(unsafe { collective.all_reduce_sum(self.group.stream(), &part, &gate) }?);
-        };
-        let before = self.group.stream().record()?;
-        // SAFETY: as above.
-        unsafe { collective.all_reduce_sum(self.group.stream(), &part, &gate) }?;
-        marks.push([before, self.group.stream().record()?]);
+        let before = self.marks.as_ref().map(|_| self.group.stream().record()).transpose()?;
+        // SAFETY: dense and packed buffers are the device's, which was registered with this collective; only this
+        // stream touches them.
+        let queued = unsafe { collective.all_reduce_sum(self.group.stream(), &part, &gate) };
+        if let Err(CollectiveError::Stream { source: source @ DeviceError::NotCapturable { .. }, .. }) =
+            queued
+        {
+            // Refused before anything was done, and no fault: the stream is as it was.
+            return Err(source.into());
+        }
+        let rank = self.group.rank();
+        self.group
+            .surface(queued.map_err(|error| error.on_stream(rank)))
+            .inspect_err(|_| collective.abort())?;
+        if let (Some(before), Some(marks)) = (before, self.marks.as_deref_mut()) {
+            marks.push([before, self.group.stream().record()?]);
+        }
         Ok(())
     }
 

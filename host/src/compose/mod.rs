@@ -3,6 +3,7 @@
 //! One file a strategy. Each says which kernels and collectives a layer takes, in order; `launch` has the launches.
 
 mod agreement;
+mod captured;
 mod checks;
 mod choice;
 mod composer;
@@ -24,6 +25,7 @@ mod stats;
 mod symm_dense;
 mod tables;
 
+pub use captured::CapturedLayer;
 pub use composer::Composer;
 pub use error::ComposeError;
 pub use in_flight::{BatchInFlight, LayerInputs, Mark};

@@ -1,12 +1,11 @@
 //! The shared pool: every rank holds a shard of the pages, in memory its peers can read.
 
-use std::ptr;
 use std::sync::Arc;
 
 use super::ComposeError;
 use super::error::explain;
 use crate::deadline::Deadline;
-use crate::device::DeviceBuffer;
+use crate::device::{Device, DeviceBuffer, DeviceError};
 use crate::group::Group;
 use crate::model::{BufferId, ModelSpec};
 use crate::plan::PlanShape;
@@ -66,8 +65,8 @@ impl SharedPool {
         let memory = if let Some(reason) = group.unreachable() {
             local(reason.to_owned())?
         } else {
-            let (boot, backend) = (group.bootstrap(), &**group.backend());
-            match SymmRegion::register("pool", boot, backend, &record, layout.clone(), deadline)? {
+            let (boot, device, backend) = (group.bootstrap(), group.device(), &**group.backend());
+            match SymmRegion::register("pool", boot, device, backend, &record, layout.clone(), deadline)? {
                 Registered::Unreachable(failures) => local(describe_failures(&failures))?,
                 Registered::Mapped(region) => {
                     let region = Arc::new(region);
@@ -155,29 +154,29 @@ impl SharedPool {
         }
     }
 
-    /// Offsets of overwritten guard bytes.
-    pub fn broken_guards(&self) -> Vec<u64> {
+    /// Offsets of overwritten guard bytes. `device` is the group's.
+    ///
+    /// # Errors
+    /// [`DeviceError`] where the guards cannot be read.
+    pub fn broken_guards(&self, device: &dyn Device) -> Result<Vec<u64>, DeviceError> {
         match &self.memory {
-            Memory::Symmetric(region) => region.broken_guards(),
-            Memory::Local { .. } => Vec::new(),
+            Memory::Symmetric(region) => region.broken_guards(device),
+            Memory::Local { .. } => Ok(Vec::new()),
         }
     }
 
-    /// The bytes of `page` in `layer`'s `buffer`, where this rank owns it. Host-addressable memory only, and only
-    /// while the stream is idle.
-    pub fn page_bytes_on_host(&self, layer: usize, buffer: BufferId, page: PageId) -> Option<Vec<u8>> {
+    /// The memory of `page` in `layer`'s `buffer`, `[page_bytes]`; `None` where this rank does not own it or the
+    /// layer has no such buffer. Compose writes it: read it while the stream is idle.
+    pub fn page(&self, layer: usize, buffer: BufferId, page: PageId) -> Option<DeviceBuffer> {
         let ownership = crate::pages::Ownership::new(self.shape.group_size);
         let in_pool = (0..i64::from(self.shape.num_logical_pages)).contains(&i64::from(page.0));
         if !in_pool || ownership.owner(page) != self.rank {
             return None;
         }
         let bytes = self.page_bytes(buffer);
-        let offset = self.layer_offset(layer, buffer)? + ownership.shard_idx(page) as u64 * bytes;
-        let start = ptr::with_exposed_provenance::<u8>((self.own_base(buffer) + offset) as usize);
-        let mut copy = vec![0; bytes as usize];
-        // SAFETY: the page lies in this rank's shard, which lives as long as `self`.
-        unsafe { ptr::copy_nonoverlapping(start, copy.as_mut_ptr(), copy.len()) };
-        Some(copy)
+        let in_layer = ownership.shard_idx(page) as u64 * bytes;
+        let start = self.carves[buffer.idx()].offset + self.layer_offset(layer, buffer)? + in_layer;
+        self.shard().slice(start..start + bytes).ok()
     }
 
     /// Closes the peers' shards, waits for every rank, frees the own shard. Collective; the stream is idle.

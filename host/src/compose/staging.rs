@@ -80,8 +80,8 @@ impl Staging {
             .with("staging pages", capacity.num_pages)
             .with("symmetric dense slots", symm_dense_slots);
         let deadline = Deadline::after(group.options().bootstrap_timeout);
-        let (boot, backend) = (group.bootstrap(), &**group.backend());
-        Ok(match SymmRegion::register("staging", boot, backend, &record, layout, deadline)? {
+        let (boot, device, backend) = (group.bootstrap(), group.device(), &**group.backend());
+        Ok(match SymmRegion::register("staging", boot, device, backend, &record, layout, deadline)? {
             Registered::Unreachable(failures) => Err(describe_failures(&failures)),
             Registered::Mapped(region) => {
                 Ok(Self { region: Arc::new(region), capacity, symm_dense_slots, stagings, denses })
