@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::devices::DeviceArg;
 use clap::{Args, Parser, Subcommand};
 use cpkv::model::PRESETS;
 use cpkv::plan::Strategy;
@@ -60,6 +61,9 @@ pub(crate) struct ComposeArgs {
     /// Ranks as threads; under mpirun the ranks are the processes.
     #[arg(long, value_name = "N")]
     pub(crate) ranks: Option<u32>,
+    /// Where ranks run: `cuda` gives each rank a GPU, several ranks one where they are fewer.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceArg,
     /// A strategy, `all`, or `auto` (the one the library would choose).
     #[arg(long, value_name = "NAME", default_value = "all")]
     pub(crate) strategy: StrategyArg,
@@ -92,6 +96,9 @@ pub(crate) struct ComposeArgs {
 /// Arguments of `doctor`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Where ranks run.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceArg,
     /// Ranks the answer is for.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) ranks: u32,

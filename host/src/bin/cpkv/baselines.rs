@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use cpkv::device::{DeviceBuffer, DeviceError, HostCall};
+use cpkv::device::{DeviceBuffer, DeviceError, HostCall, Stream};
 use cpkv::model::BufferId;
 use cpkv::plan::BatchPlan;
 use cpkv::units::GroupSize;
@@ -108,16 +108,9 @@ pub(crate) fn all_reduce(library: &Arc<dyn PeerLibrary>, scratch: &Scratch, byte
     Box::new(move || library.all_reduce(unsafe { bytes_of(&mut scratch.dst, bytes) }))
 }
 
-/// A call that copies `bytes` bytes within this rank.
-pub(crate) fn memcpy(scratch: &Scratch, bytes: u64) -> HostCall {
-    let mut scratch = scratch.clone();
-    Box::new(move || {
-        // SAFETY: the scratch belongs to the one baseline that runs on the stream.
-        let src = unsafe { bytes_of(&mut scratch.src, bytes) };
-        // SAFETY: as above; the two buffers are different memory.
-        unsafe { bytes_of(&mut scratch.dst, bytes) }.copy_from_slice(src);
-        Ok(())
-    })
+/// Queues a copy of `bytes` bytes within this rank.
+pub(crate) fn memcpy(stream: &dyn Stream, scratch: &Scratch, bytes: u64) -> Result<(), DeviceError> {
+    stream.copy(&scratch.src.slice(0..bytes)?, &scratch.dst)
 }
 
 /// The first `bytes` bytes of host-addressable device memory.

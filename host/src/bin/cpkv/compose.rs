@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cpkv::compose::{BatchInFlight, Composer, LayerInputs, SharedPool, StrategyChoice};
 use cpkv::deadline::Deadline;
-use cpkv::device::{CpuDevice, Device};
+use cpkv::device::{Device, MemoryKind};
 use cpkv::group::{Group, GroupOptions};
 use cpkv::model::ModelSpec;
 use cpkv::plan::{Batch, BatchPlan, Strategy};
@@ -15,6 +15,7 @@ use cpkv::workload::PlannedBatch;
 use crate::args::ComposeArgs;
 use crate::barriers;
 use crate::baselines::{self, Scratch, contributions, dense_bytes};
+use crate::devices;
 use crate::error::RunError;
 use crate::job::Job;
 use crate::progress::Progress;
@@ -31,7 +32,8 @@ const MAX_MESSAGE_BYTES: usize = 512;
 pub(crate) fn run(args: ComposeArgs) -> Result<(), RunError> {
     let size = ranks::group_size(args.ranks)?;
     let job = Job::prepare(&args, size)?;
-    let report = ranks::run_all(size, job.timeout, |env| RankRun::start(&env, &job)?.run())?;
+    let platform = devices::choose(args.device)?;
+    let report = ranks::run_all(size, job.timeout, &platform, |env| RankRun::start(&env, &job)?.run())?;
     if let Some(report) = report {
         report.print(args.json)?;
         let wrong = report.wrong();
@@ -46,7 +48,7 @@ pub(crate) fn run(args: ComposeArgs) -> Result<(), RunError> {
 struct RankRun<'a> {
     env: &'a RankEnv,
     job: &'a Job,
-    device: Arc<CpuDevice>,
+    device: Arc<dyn Device>,
     composer: Composer,
     oracle: Oracle,
     measured: Measured,
@@ -57,7 +59,7 @@ impl<'a> RankRun<'a> {
     fn start(env: &'a RankEnv, job: &'a Job) -> Result<Self, RunError> {
         let progress = Progress::start(env.rank(), job.num_steps());
         progress.part("registering");
-        let device = Arc::new(CpuDevice);
+        let device = Arc::clone(&env.device);
         let options = GroupOptions {
             barrier_timeout: job.timeout,
             host_timeout: 3 * job.timeout,
@@ -66,7 +68,7 @@ impl<'a> RankRun<'a> {
             num_spins: None,
         };
         let (bootstrap, backend) = (Arc::clone(&env.bootstrap), Arc::clone(&env.backend));
-        let group = Group::register(bootstrap, Arc::clone(&device) as _, backend, options)?;
+        let group = Group::register(bootstrap, Arc::clone(&device), backend, options)?;
         let pool = SharedPool::register(&group, job.model.clone(), job.num_pool_pages)?;
         let composer = Composer::register(group, pool, Some(Arc::clone(&env.collective)), job.options)?;
         let oracle = Oracle::new(job.model.clone(), job.num_pool_pages, job.seed);
@@ -86,8 +88,7 @@ impl<'a> RankRun<'a> {
         self.measured.stats = self.composer.stats();
         self.measured.copy_mechanism = self.env.library.as_ref().map(|library| library.copy_mechanism());
         self.composer.close()?;
-        let transport = self.env.bootstrap.transport();
-        Ok((self.env.rank().0 == 0).then(|| Report::new(self.job, transport, self.measured)))
+        Ok((self.env.rank().0 == 0).then(|| Report::new(self.job, self.env, self.measured)))
     }
 
     fn batch(&mut self, planned: &PlannedBatch) -> Result<(), RunError> {
@@ -255,13 +256,14 @@ impl<'a> RankRun<'a> {
         let ms = self.time(batch, choice, |flight| {
             for layer in layers.clone() {
                 for (_, bytes) in dense_bytes(flight.plan(), model, layer) {
-                    flight.stream().host_call("memcpy", baselines::memcpy(scratch, bytes))?;
+                    baselines::memcpy(flight.stream(), scratch, bytes)?;
                 }
             }
             Ok(())
         })?;
         self.measured.memcpy.push(ms);
-        let Some(library) = self.env.library.as_ref() else { return Ok(()) };
+        let is_host = self.device.memory() == MemoryKind::Host;
+        let Some(library) = self.env.library.as_ref().filter(|_| is_host) else { return Ok(()) };
         let ms = self.time(batch, choice, |flight| {
             for layer in layers.clone() {
                 for (id, _) in dense_bytes(flight.plan(), model, layer) {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cpkv::compose::{Composer, ComposerOptions, SharedPool, StrategyChoice};
-use cpkv::device::CpuDevice;
 use cpkv::group::{Group, GroupOptions, Transport};
 use cpkv::model::ModelSpec;
 use cpkv::plan::Batch;
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
+use crate::devices;
 use crate::error::RunError;
 use crate::ranks::{self, RankEnv};
 
@@ -24,7 +24,11 @@ struct Findings {
     transport: Transport,
     ranks: u32,
     mpi: String,
-    cuda: &'static str,
+    device: String,
+    device_reason: String,
+    cuda: String,
+    collective: &'static str,
+    collective_reason: String,
     peer_access: bool,
     strategy: String,
     reason: String,
@@ -34,7 +38,8 @@ struct Findings {
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), RunError> {
     let asked = if ranks::mpi_processes().is_some() { None } else { Some(args.ranks) };
     let size = ranks::group_size(asked)?;
-    let findings = ranks::run_all(size, TIMEOUT, |env| examine(&env))?;
+    let platform = devices::choose(args.device)?;
+    let findings = ranks::run_all(size, TIMEOUT, &platform, |env| examine(&env))?;
     if let Some(findings) = findings.filter(|_| ranks::speaks()) {
         print(&findings, args.json)?;
     }
@@ -51,7 +56,7 @@ fn examine(env: &RankEnv) -> Result<Option<Findings>, RunError> {
         num_spins: None,
     };
     let (bootstrap, backend) = (Arc::clone(&env.bootstrap), Arc::clone(&env.backend));
-    let group = Group::register(bootstrap, Arc::new(CpuDevice), backend, options)?;
+    let group = Group::register(bootstrap, Arc::clone(&env.device), backend, options)?;
     let pool = SharedPool::register(&group, ModelSpec::preset("tiny")?, 64)?;
     let collective = Some(Arc::clone(&env.collective));
     let mut composer = Composer::register(group, pool, collective, ComposerOptions::default())?;
@@ -72,7 +77,11 @@ fn examine(env: &RankEnv) -> Result<Option<Findings>, RunError> {
         transport: env.bootstrap.transport(),
         ranks: env.bootstrap.group_size().get(),
         mpi: describe_mpi(env),
-        cuda: "this build has no CUDA backend",
+        device: env.device.name(),
+        device_reason: env.device_reason.clone(),
+        cuda: devices::describe_cuda(),
+        collective: env.collective.name(),
+        collective_reason: env.collective_reason.clone(),
         peer_access: stats.unreachable.is_none(),
         strategy,
         reason,
@@ -112,6 +121,14 @@ fn print(findings: &Findings, json: bool) -> Result<(), RunError> {
     writeln!(out, "ranks          {} as {transport}", findings.ranks)?;
     writeln!(out, "MPI            {}", findings.mpi)?;
     writeln!(out, "CUDA           {}", findings.cuda)?;
+    match &*findings.device_reason {
+        "" => writeln!(out, "device         {}", findings.device)?,
+        reason => writeln!(out, "device         {}, since {reason}", findings.device)?,
+    }
+    match &*findings.collective_reason {
+        "" => writeln!(out, "collective     {}", findings.collective)?,
+        reason => writeln!(out, "collective     {}, since {reason}", findings.collective)?,
+    }
     writeln!(out, "peer access    {}", if findings.peer_access { "yes" } else { "no" })?;
     writeln!(out, "strategy       {}: {}", findings.strategy, findings.reason)?;
     Ok(())

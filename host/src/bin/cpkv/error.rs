@@ -24,6 +24,14 @@ pub(crate) enum RunError {
     HeapVariable { value: String },
     #[error("the trace has no batch: it is empty, or `--batches` is 0")]
     NoBatch,
+    #[cfg(feature = "mpi")]
+    #[error(
+        "rank {with} runs on a GPU but rank {without} cannot: {reason}. Give every rank one, or say `--device auto`, or \
+         `--device cpu`, on all"
+    )]
+    MixedDevices { with: Rank, without: Rank, reason: String },
+    #[error("`--device cuda`: {reason}. Leave it out, or say `--device cpu`, to run on the CPU")]
+    NoCuda { reason: String },
     #[error("under mpirun the ranks are its {num_processes} processes: leave `--ranks {asked}` out")]
     RanksUnderMpi { num_processes: u32, asked: u32 },
     #[error(
@@ -74,9 +82,12 @@ impl RunError {
             | Self::Unit(_)
             | Self::HeapVariable { .. }
             | Self::NoBatch
+            | Self::NoCuda { .. }
             | Self::RanksUnderMpi { .. }
             | Self::NoMpi
             | Self::Compose(ComposeError::Plan(_)) => BAD_INPUT,
+            #[cfg(feature = "mpi")]
+            Self::MixedDevices { .. } => BAD_INPUT,
             #[cfg(feature = "mpi")]
             Self::WorldSize { .. } => BAD_INPUT,
             _ => 1,

@@ -1,9 +1,12 @@
 //! The command-line program.
 
+#[cfg(feature = "mpi")]
+mod agreement;
 mod args;
 mod barriers;
 mod baselines;
 mod compose;
+mod devices;
 mod doctor;
 mod error;
 mod job;
@@ -27,6 +30,7 @@ use error::BAD_INPUT;
 const SILENCE: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
+    devices::prepare_driver();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && !ranks::speaks() => return leave_it_to_rank_0(),

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::barriers::BarrierTimes;
 use crate::error::RunError;
 use crate::job::Job;
+use crate::ranks::RankEnv;
 use crate::samples::Samples;
 
 /// What a rank measures as it goes. All ranks hold the same values.
@@ -63,6 +64,10 @@ impl Measured {
 pub(crate) struct Report {
     group_size: u32,
     transport: Transport,
+    device: String,
+    device_reason: String,
+    collective: &'static str,
+    collective_reason: String,
     model: String,
     layers: usize,
     batches: usize,
@@ -115,7 +120,7 @@ struct BarrierRow {
 }
 
 impl Report {
-    pub(crate) fn new(job: &Job, transport: Transport, measured: Measured) -> Self {
+    pub(crate) fn new(job: &Job, env: &RankEnv, measured: Measured) -> Self {
         let median = |samples: &Samples| (!samples.is_empty()).then(|| round(samples.median()));
         let ideal = (!measured.ideal.is_empty()).then(|| measured.ideal.median());
         let strategies = measured.strategies.into_iter().map(|samples| {
@@ -155,7 +160,11 @@ impl Report {
         let page_bytes: u64 = job.model.buffers.iter().map(|buffer| buffer.spec.page_bytes()).sum();
         Self {
             group_size: job.group_size.get(),
-            transport,
+            transport: env.bootstrap.transport(),
+            device: env.device.name(),
+            device_reason: env.device_reason.clone(),
+            collective: env.collective.name(),
+            collective_reason: env.collective_reason.clone(),
             model: job.model.name.clone(),
             layers: job.model.num_layers(),
             batches: job.batches.len(),
@@ -201,8 +210,9 @@ impl Report {
         };
         writeln!(
             out,
-            "{} as {transport}, model {}, {}, {}: {} new and {} prefix tokens, at most {} of dense KV a layer",
+            "{} as {transport} on {}, model {}, {}, {}: {} new and {} prefix tokens, at most {} of dense KV a layer",
             counted(self.group_size as usize, "rank"),
+            self.device,
             self.model,
             counted(self.layers, "layer"),
             counted(self.batches, "batch"),
@@ -273,6 +283,9 @@ impl Report {
                 "barrier, slowest rank, us: median {:.1}, p99 {:.1}, max {:.1}{mpi}",
                 barrier.median, barrier.p99, barrier.max
             )?;
+        }
+        if !self.collective_reason.is_empty() {
+            writeln!(out, "collective {}, since {}", self.collective, self.collective_reason)?;
         }
         if let Some(copy) = &self.mpi_copy {
             writeln!(out, "MPI copies by: {copy}")?;
