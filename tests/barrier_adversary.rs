@@ -12,18 +12,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cpkv::deadline::Deadline;
-use cpkv::device::CpuDevice;
 use cpkv::group::{Fault, Group, GroupError};
 use cpkv::units::{Epoch, Rank, RankSet};
 
 use adversary::{Adversary, NUM_ITERATIONS};
-use fixture::{LONG, Setup, group_options, on_threads};
+use fixture::{LONG, Setup, group_options, on_threads, platform};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn register(setup: &Setup, barrier_timeout: Duration) -> Group {
     let (bootstrap, backend) = (Arc::clone(&setup.bootstrap), Arc::clone(&setup.backend));
-    Group::register(bootstrap, Arc::new(CpuDevice), backend, group_options(barrier_timeout)).unwrap()
+    Group::register(bootstrap, Arc::clone(&setup.device), backend, group_options(barrier_timeout)).unwrap()
 }
 
 #[test]
@@ -51,7 +50,7 @@ fn nobody_passes_the_second_of_two_barriers_before_a_very_late_rank_has_entered_
         let passed = group.stream().record().unwrap();
         group.synchronize().unwrap();
         setup.bootstrap.barrier("all have left", Deadline::after(LONG)).unwrap();
-        assert_eq!(group.words_not_zero(), []);
+        assert_eq!(group.words_not_zero().unwrap(), []);
         group.close().unwrap();
         (entered_ns, passed.fired_at_ns().unwrap())
     });
@@ -84,7 +83,9 @@ fn a_timeout_names_the_two_absent_ranks_and_no_others_and_the_late_ranks_learn_i
         }
         assert_eq!(group.barrier(3), Err(error.clone()));
         assert_eq!(group.synchronize(), Err(error.clone()));
-        assert_eq!(group.epoch().0, if is_absent { 1 } else { 2 });
+        // Where the host does not reach the pads, a late rank learns it from the barrier it queued.
+        let refused_at_once = is_absent && !platform::on_gpu();
+        assert_eq!(group.epoch().0, if refused_at_once { 1 } else { 2 });
         error
     });
     for error in faults {

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use cpkv::compose::{ComposeError, LayerInputs, StrategyChoice};
 use cpkv::deadline::Deadline;
-use cpkv::device::{CpuDevice, Device};
 use cpkv::group::{Fault, Group, GroupError, SignalRegion};
 use cpkv::model::BufferId;
 use cpkv::plan::Strategy;
@@ -47,7 +46,7 @@ fn stale_halves_are_never_read() {
                     composer.begin(&batch, StrategyChoice::Exactly(Strategy::StagingFill)).unwrap();
                 poison(&flight, model, 0).unwrap();
                 for layer in 0..num_layers {
-                    let inputs = layer_inputs(&flight, oracle, *device, model, layer);
+                    let inputs = layer_inputs(&flight, oracle, &**device, model, layer);
                     flight.compose_layer(layer, &inputs).unwrap();
                     flight.synchronize().unwrap();
                     compare(&flight, oracle, model, layer);
@@ -96,7 +95,7 @@ fn rows_of_any_value_are_copied_as_bytes() {
         let batch = BatchMaker::new(64, PAGE_SIZE).fresh(&[100, 3]);
         for byte in [0x80, 0xff, 0x7f, 0x00] {
             for strategy in ALL {
-                let (composer, device) = (&mut bench.composer, bench.device);
+                let (composer, device) = (&mut bench.composer, Arc::clone(&bench.device));
                 let mut flight = composer.begin(&batch, StrategyChoice::Exactly(strategy)).unwrap();
                 poison(&flight, &bench.model, 1).unwrap();
                 let rows = device.alloc(u64::from(flight.plan().rows.num_rows()) * 20).unwrap();
@@ -133,9 +132,9 @@ fn a_write_past_a_buffer_is_found_by_its_guards() {
 
 #[test]
 fn probe_failures_of_one_rank_send_all_ranks_down_the_collective_path() {
-    for lie in [Lie::FailsAtOpen, Lie::ReadsOtherMemory] {
+    for lie in [Lie::FailsAtExport, Lie::FailsAtOpen, Lie::ReadsOtherMemory] {
         let mut setups = thread_setups(8);
-        setups[7].backend = Arc::new(LyingBackend::new(lie));
+        setups[7].backend = Arc::new(LyingBackend::new(Arc::clone(&setups[7].backend), lie));
         on_setups(setups, |setup| {
             let mut bench = Bench::usual(&setup, model(3, PAGE_SIZE), 96);
             let mut maker = BatchMaker::new(96, PAGE_SIZE);
@@ -219,7 +218,7 @@ fn a_timeout_with_layers_queued_behind_it_changes_no_byte_and_names_the_absent_r
         let started = Instant::now();
         let mut outcome = Ok(());
         for layer in 0..4 {
-            let inputs = layer_inputs(&flight, oracle, *device, model, layer);
+            let inputs = layer_inputs(&flight, oracle, &**device, model, layer);
             outcome = outcome.and_then(|()| flight.compose_layer(layer, &inputs));
             outcome = outcome.and_then(|()| flight.persist_layer(layer));
         }
@@ -241,7 +240,7 @@ fn a_timeout_with_layers_queued_behind_it_changes_no_byte_and_names_the_absent_r
         assert_eq!(bench.composer.begin(&batch, StrategyChoice::Auto).err().unwrap(), error);
         for &page in &batch.requests[0].current_pages {
             for layer in 0..4 {
-                let bytes = bench.composer.pool().page_bytes_on_host(layer, BufferId::TOKEN_KV, page);
+                let bytes = bench.pool_page(layer, BufferId::TOKEN_KV, page);
                 assert!(
                     bytes.is_none_or(|bytes| bytes.iter().all(|&byte| byte == 0)),
                     "page {page} was persisted"
@@ -255,12 +254,12 @@ fn a_timeout_with_layers_queued_behind_it_changes_no_byte_and_names_the_absent_r
 #[test]
 fn a_second_group_on_one_signal_pad_is_refused() {
     on_threads(2, |setup| {
-        let Setup { bootstrap, backend, .. } = setup;
-        let region = SignalRegion::register(&*bootstrap, &backend, Deadline::after(LONG)).unwrap().unwrap();
+        let Setup { device, bootstrap, backend, .. } = setup;
+        let region =
+            SignalRegion::register(&*bootstrap, &*device, &backend, Deadline::after(LONG)).unwrap().unwrap();
         let register = || {
-            let device = Arc::new(CpuDevice);
             let (bootstrap, backend) = (Arc::clone(&bootstrap), Arc::clone(&backend));
-            Group::on_region(&region, bootstrap, device, backend, group_options(LONG))
+            Group::on_region(&region, bootstrap, Arc::clone(&device), backend, group_options(LONG))
         };
         let first = register().unwrap();
         assert!(matches!(register().err(), Some(RegisterError::PadTaken { .. })));
@@ -279,6 +278,7 @@ fn a_rank_that_carves_in_another_order_is_named_at_registration() {
         let registered = SymmRegion::register(
             "test",
             &*setup.bootstrap,
+            &*setup.device,
             &*setup.backend,
             &RegistrationRecord::default(),
             layout,
@@ -311,7 +311,7 @@ fn inputs_of_the_wrong_size_or_for_the_wrong_buffer_are_refused() {
     on_threads(1, |setup| {
         let mut bench = Bench::usual(&setup, model(2, PAGE_SIZE), 32);
         let batch = BatchMaker::new(32, PAGE_SIZE).fresh(&[10]);
-        let device = bench.device;
+        let device = Arc::clone(&bench.device);
         let mut flight = bench.composer.begin(&batch, StrategyChoice::Auto).unwrap();
         let input = |bytes| device.alloc(bytes).unwrap();
         let short = LayerInputs::default().with(BufferId::TOKEN_KV, input(199));

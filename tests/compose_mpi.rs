@@ -16,7 +16,7 @@ use support::{Ending, MpiJob, report, under_mpirun};
 
 /// Ends a bench in good order: no signal word is left over.
 fn close(bench: Bench) {
-    assert!(bench.composer.group().words_not_zero().is_empty());
+    assert!(bench.composer.group().words_not_zero().unwrap().is_empty());
     assert!(bench.composer.group().unreachable().is_none());
     bench.composer.close().unwrap();
 }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use cpkv::compose::{ComposeError, StrategyChoice};
 use cpkv::deadline::Deadline;
-use cpkv::device::CpuDevice;
 use cpkv::group::{BootstrapError, Fault, Group, GroupError, GroupOptions};
 use cpkv::plan::Strategy;
 use cpkv::symm::RegisterError;
@@ -49,7 +48,7 @@ fn expect_clean(reported: Option<String>, num_handles: usize) {
 
 fn register(setup: &Setup) -> Group {
     let (bootstrap, backend) = (Arc::clone(&setup.bootstrap), Arc::clone(&setup.backend));
-    Group::register(bootstrap, Arc::new(CpuDevice), backend, options()).unwrap()
+    Group::register(bootstrap, Arc::clone(&setup.device), backend, options()).unwrap()
 }
 
 /// `error` is a barrier's timeout that names the victim and nobody else.
@@ -90,7 +89,7 @@ fn a_rank_killed_inside_a_barrier_is_named_at_the_next_one() {
         let mut group = register(&setup);
         if setup.rank() == Rank(0) {
             let started = Instant::now();
-            while !group.words_not_zero().contains(&(Rank(VICTIM), -1)) {
+            while !group.words_not_zero().unwrap().contains(&(Rank(VICTIM), -1)) {
                 assert!(started.elapsed() < LONG);
                 thread::sleep(Duration::from_millis(1));
             }
@@ -194,7 +193,7 @@ fn a_rank_killed_inside_a_collective_is_reported_by_the_hosts_timeout() {
         let mut bench = Bench::new(&setup, model(3, PAGE_SIZE), 64, options, composer_options(64)).unwrap();
         let mut maker = BatchMaker::new(64, PAGE_SIZE);
         let batch = maker.fresh(&[200]);
-        let (oracle, device, model) = (bench.oracle.clone(), bench.device, bench.model.clone());
+        let (oracle, device, model) = (bench.oracle.clone(), Arc::clone(&bench.device), bench.model.clone());
         let choice = StrategyChoice::Exactly(Strategy::GatherCompact);
         let mut flight = bench.composer.begin(&batch, choice).unwrap();
         if setup.rank() == Rank(0) {
@@ -211,7 +210,7 @@ fn a_rank_killed_inside_a_collective_is_reported_by_the_hosts_timeout() {
             flight.stream().host_call("late", Box::new(late)).unwrap();
         }
         for layer in 0..3 {
-            let inputs = layer_inputs(&flight, &oracle, device, &model, layer);
+            let inputs = layer_inputs(&flight, &oracle, &*device, &model, layer);
             flight.compose_layer(layer, &inputs).unwrap();
         }
         if setup.rank() == Rank(VICTIM) {

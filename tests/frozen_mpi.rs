@@ -5,19 +5,21 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cpkv::compose::{ComposeError, StrategyChoice};
 use cpkv::deadline::Deadline;
-use cpkv::device::DeviceBuffer;
+use cpkv::device::{Device, DeviceBuffer};
 use cpkv::group::{BootstrapError, Fault, GroupError, GroupOptions};
 use cpkv::plan::{Batch, Strategy};
 use cpkv::symm::RegisterError;
 use cpkv::units::{PageId, Rank, RankSet};
 
+use support::fixture::platform::on_gpu;
 use support::fixture::{
-    ALL, BatchMaker, Bench, LONG, POISON, Setup, composer_options, layer_inputs, model, poison,
+    ALL, BatchMaker, Bench, LONG, POISON, Setup, composer_options, layer_inputs, model, poison, read,
 };
 use support::processes::{
     Fate, doomed_setup, expect_nothing_left, freeze, freeze_other, mpi_setup, pids, ranks, thaw,
@@ -48,19 +50,14 @@ fn pool_bytes(bench: &Bench) -> Vec<Vec<u8>> {
     let pages = (0..NUM_PAGES as i32).map(PageId);
     let of_layer = |layer, page| {
         let buffers = bench.model.buffers_of(layer).iter();
-        buffers.filter_map(move |&buffer| bench.composer.pool().page_bytes_on_host(layer, buffer, page))
+        buffers.filter_map(move |&buffer| bench.pool_page(layer, buffer, page))
     };
     pages.flat_map(|page| (0..NUM_LAYERS).flat_map(move |layer| of_layer(layer, page))).collect()
 }
 
 /// The bytes of `buffers` as they are now. No kernel runs but a barrier, which does not touch them.
-fn bytes_of(buffers: &[DeviceBuffer]) -> Vec<Vec<u8>> {
-    let copy = |buffer: &DeviceBuffer| {
-        let start = std::ptr::with_exposed_provenance::<u8>(buffer.addr() as usize);
-        // SAFETY: the buffer keeps its range alive, and the stream that may write it is idle or waits in a barrier.
-        unsafe { std::slice::from_raw_parts(start, buffer.bytes() as usize) }.to_vec()
-    };
-    buffers.iter().map(copy).collect()
+fn bytes_of(device: &dyn Device, buffers: &[DeviceBuffer]) -> Vec<Vec<u8>> {
+    buffers.iter().map(|buffer| read(device, buffer)).collect()
 }
 
 /// A batch in the pool, and one on top of it.
@@ -89,7 +86,7 @@ fn three_layers_behind_a_timeout(setup: &Setup, strategy: Strategy) {
     let mut bench = Bench::new(setup, model(NUM_LAYERS, PAGE_SIZE), NUM_PAGES, options.0, options.1).unwrap();
     let batch = two_batches(&mut bench);
     let pool = pool_bytes(&bench);
-    let (oracle, device, model) = (bench.oracle.clone(), bench.device, bench.model.clone());
+    let (oracle, device, model) = (bench.oracle.clone(), Arc::clone(&bench.device), bench.model.clone());
     let mut flight = bench.composer.begin(&batch, choice).unwrap();
     let mut denses = Vec::new();
     for &buffer in model.buffers_of(0) {
@@ -110,16 +107,21 @@ fn three_layers_behind_a_timeout(setup: &Setup, strategy: Strategy) {
         error = flight.barrier(0).err();
     }
     for layer in 0..NUM_LAYERS {
-        let inputs = layer_inputs(&flight, &oracle, device, &model, layer);
+        let inputs = layer_inputs(&flight, &oracle, &*device, &model, layer);
         let queued = flight.compose_layer(layer, &inputs).and_then(|()| flight.persist_layer(layer));
-        assert_eq!(queued.is_err(), is_late, "{strategy}: {queued:?}");
+        // The host of a GPU hears of a fault only from its own kernels, so there the first layers may be queued.
+        let must_fail = is_late && !on_gpu();
+        assert!(
+            if must_fail { queued.is_err() } else { queued.is_ok() || is_late },
+            "{strategy}: {queued:?}"
+        );
         error = error.or(queued.err());
     }
     let before = if is_late {
         denses.iter().map(|dense| vec![POISON; dense.bytes() as usize]).collect()
     } else {
         thread::sleep(TIMEOUT / 4);
-        bytes_of(&denses)
+        bytes_of(&*device, &denses)
     };
     let synchronized = flight.synchronize().unwrap_err();
     let waited = started.elapsed();
@@ -134,14 +136,14 @@ fn three_layers_behind_a_timeout(setup: &Setup, strategy: Strategy) {
         assert!((TIMEOUT / 2..TIMEOUT * 2).contains(&waited), "{strategy}: {waited:?}");
         meet(setup, "reported");
     }
-    assert!(bytes_of(&denses) == before, "{strategy}: dense bytes changed after the timeout");
+    assert!(bytes_of(&*device, &denses) == before, "{strategy}: dense bytes changed after the timeout");
     let writes_before_its_barrier = [Strategy::StagingPublish, Strategy::SymmDense].contains(&strategy);
     if !writes_before_its_barrier {
         assert!(before.iter().flatten().all(|&byte| byte == POISON), "{strategy}");
     }
     // Everything is refused from now on, at once and with the same words.
     let again = Instant::now();
-    let no_layer = flight.compose_layer(1, &layer_inputs(&flight, &oracle, device, &model, 1));
+    let no_layer = flight.compose_layer(1, &layer_inputs(&flight, &oracle, &*device, &model, 1));
     assert_eq!(no_layer.and_then(|()| flight.synchronize()), Err(synchronized.clone()));
     assert_eq!(flight.finish(), Err(synchronized.clone()));
     assert_eq!(bench.composer.begin(&batch, choice).err(), Some(synchronized.clone()));
@@ -179,7 +181,7 @@ fn a_rank_frozen_inside_a_barrier_learns_later_that_it_was_missed_and_writes_not
         .unwrap();
         let batch = two_batches(&mut bench);
         let pool = pool_bytes(&bench);
-        let (oracle, device, model) = (bench.oracle.clone(), bench.device, bench.model.clone());
+        let (oracle, device, model) = (bench.oracle.clone(), Arc::clone(&bench.device), bench.model.clone());
         let mut flight = bench.composer.begin(&batch, StrategyChoice::Auto).unwrap();
         assert_eq!(flight.strategy(), Strategy::StagingFill);
         poison(&flight, &model, 0).unwrap();
@@ -196,7 +198,7 @@ fn a_rank_frozen_inside_a_barrier_learns_later_that_it_was_missed_and_writes_not
             flight.stream().host_call("freeze a peer", Box::new(wait)).unwrap();
         }
         for layer in 0..NUM_LAYERS {
-            let inputs = layer_inputs(&flight, &oracle, device, &model, layer);
+            let inputs = layer_inputs(&flight, &oracle, &*device, &model, layer);
             flight.compose_layer(layer, &inputs).unwrap();
             flight.persist_layer(layer).unwrap();
         }
@@ -212,7 +214,7 @@ fn a_rank_frozen_inside_a_barrier_learns_later_that_it_was_missed_and_writes_not
         assert_ne!(*by, Rank(LATE));
         assert_eq!(epoch.0, 4, "three layers before, and the first of this batch");
         if me == Rank(LATE) {
-            assert!(bytes_of(&denses).iter().flatten().all(|&byte| byte == POISON));
+            assert!(bytes_of(&*device, &denses).iter().flatten().all(|&byte| byte == POISON));
         }
         drop(flight);
         if me == Rank(LATE) {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use cpkv::deadline::Deadline;
-use cpkv::device::{CpuDevice, DeviceBuffer, Keep};
+use cpkv::device::{DeviceBuffer, Keep};
 use cpkv::group::Group;
 use cpkv::plan::TablePacker;
 use cpkv::symm::{ArenaLayout, Carve, Registered, RegistrationRecord, SymmRegion};
@@ -38,12 +38,14 @@ impl Adversary {
     /// Registers group and pages. Collective.
     pub(crate) fn new(setup: &Setup) -> Self {
         let (bootstrap, backend) = (Arc::clone(&setup.bootstrap), Arc::clone(&setup.backend));
-        let group = Group::register(bootstrap, Arc::new(CpuDevice), backend, group_options(LONG)).unwrap();
+        let group =
+            Group::register(bootstrap, Arc::clone(&setup.device), backend, group_options(LONG)).unwrap();
         let mut layout = ArenaLayout::default();
         let halves = ["even", "odd"].map(|name| layout.carve(name, PAGE_BYTES, 256).unwrap());
         let registered = SymmRegion::register(
             "pages",
             group.bootstrap(),
+            group.device(),
             &**group.backend(),
             &RegistrationRecord::default(),
             layout,
@@ -129,8 +131,11 @@ impl Adversary {
     pub(crate) fn close(self) {
         let Self { group, region, .. } = self;
         group.bootstrap().barrier("all have left the last barrier", Deadline::after(LONG)).unwrap();
-        assert_eq!(group.words_not_zero(), []);
-        assert_eq!((group.broken_guards(), region.broken_guards()), (vec![], vec![]));
+        assert_eq!(group.words_not_zero().unwrap(), []);
+        assert_eq!(
+            (group.broken_guards().unwrap(), region.broken_guards(group.device()).unwrap()),
+            (vec![], vec![])
+        );
         assert_eq!(group.epoch().0 % u64::from(NUM_ITERATIONS), 0);
         SymmRegion::close_shared(region, group.bootstrap(), Deadline::after(LONG)).unwrap();
         group.close().unwrap();

@@ -2,22 +2,25 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+#[path = "platform.rs"]
+pub(crate) mod platform;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use cpkv::collective::{Collective, InProcessCollective};
+use cpkv::collective::Collective;
 use cpkv::compose::{
     BatchInFlight, ComposeError, Composer, ComposerOptions, LayerInputs, SharedPool, StrategyChoice,
 };
 use cpkv::deadline::Deadline;
-use cpkv::device::{CpuDevice, Device};
+use cpkv::device::{Device, DeviceBuffer};
 use cpkv::group::{Bootstrap, Group, GroupOptions, ThreadBootstrap};
 use cpkv::model::{BufferId, LayerSpec, ModelSpec, NamedBuffer};
 use cpkv::pages::{BufferKind, BufferSpec};
 use cpkv::plan::{Batch, RequestPages, Strategy};
-use cpkv::symm::{LocalBackend, SharedBackend};
+use cpkv::symm::SharedBackend;
 use cpkv::units::{GroupSize, PageId, Rank};
 use cpkv::verify::Oracle;
 
@@ -29,6 +32,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// What one rank of a test starts from.
 #[derive(Clone)]
 pub(crate) struct Setup {
+    pub(crate) device: Arc<dyn Device>,
     pub(crate) bootstrap: Arc<dyn Bootstrap>,
     pub(crate) backend: SharedBackend,
     pub(crate) collective: Arc<dyn Collective>,
@@ -43,13 +47,11 @@ impl Setup {
 /// The ranks of a group of threads.
 pub(crate) fn thread_setups(num_ranks: u32) -> Vec<Setup> {
     let size = GroupSize::new(num_ranks).unwrap();
-    let collectives = InProcessCollective::group(size, LONG);
-    let setups =
-        ThreadBootstrap::group(size).into_iter().zip(collectives).map(|(bootstrap, collective)| Setup {
-            bootstrap: Arc::new(bootstrap),
-            backend: Arc::new(LocalBackend),
-            collective: Arc::new(collective),
-        });
+    let parts = platform::of_threads(size, LONG);
+    let setups = ThreadBootstrap::group(size).into_iter().zip(parts).map(|(bootstrap, parts)| {
+        let (device, backend, collective) = parts;
+        Setup { device, bootstrap: Arc::new(bootstrap), backend, collective }
+    });
     setups.collect()
 }
 
@@ -107,7 +109,7 @@ pub(crate) struct Bench {
     pub(crate) composer: Composer,
     pub(crate) oracle: Oracle,
     pub(crate) model: ModelSpec,
-    pub(crate) device: CpuDevice,
+    pub(crate) device: Arc<dyn Device>,
 }
 
 impl Bench {
@@ -119,10 +121,10 @@ impl Bench {
         group_options: GroupOptions,
         options: ComposerOptions,
     ) -> Result<Self, ComposeError> {
-        let device = CpuDevice;
+        let device = Arc::clone(&setup.device);
         let group = Group::register(
             Arc::clone(&setup.bootstrap),
-            Arc::new(device),
+            Arc::clone(&device),
             Arc::clone(&setup.backend),
             group_options,
         )?;
@@ -140,7 +142,7 @@ impl Bench {
     /// Composes every layer of `batch` into poisoned memory, compares every byte, persists every layer and compares
     /// every page this rank owns. Every call stamps other bytes. The oracle's pool stays as it was: call [`Bench::persisted`] when done.
     pub(crate) fn prove(&mut self, batch: &Batch, choice: StrategyChoice) -> Result<(), ComposeError> {
-        let (oracle, model, device) = (&mut self.oracle, &self.model, self.device);
+        let (oracle, model, device) = (&mut self.oracle, &self.model, &*self.device);
         let mut flight = self.composer.begin(batch, choice)?;
         oracle.restamp();
         for layer in 0..model.num_layers() {
@@ -159,13 +161,18 @@ impl Bench {
             for &buffer in model.buffers_of(layer) {
                 for &page in &slots.current_pages {
                     let page = PageId(page);
-                    if let Some(bytes) = self.composer.pool().page_bytes_on_host(layer, buffer, page) {
+                    if let Some(bytes) = self.pool_page(layer, buffer, page) {
                         assert_eq!(bytes, after.pool_page(layer, buffer, page), "layer {layer}, page {page}");
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// The bytes of `page` in this rank's shard, where it owns it.
+    pub(crate) fn pool_page(&self, layer: usize, buffer: BufferId, page: PageId) -> Option<Vec<u8>> {
+        self.composer.pool().page(layer, buffer, page).map(|page| read(&*self.device, &page))
     }
 
     /// [`Bench::prove`] with each of `strategies` in turn, then the next batch may come.
@@ -186,6 +193,13 @@ impl Bench {
     }
 }
 
+/// The bytes of `memory`, whatever the streams do.
+pub(crate) fn read(device: &dyn Device, memory: &DeviceBuffer) -> Vec<u8> {
+    let mut bytes = vec![0; memory.bytes() as usize];
+    device.read(memory, &mut bytes).unwrap();
+    bytes
+}
+
 /// Fills the memory the next compose of `layer` will fill with poison.
 pub(crate) fn poison(
     flight: &BatchInFlight<'_>,
@@ -203,7 +217,7 @@ pub(crate) fn poison(
 pub(crate) fn layer_inputs(
     flight: &BatchInFlight<'_>,
     oracle: &Oracle,
-    device: CpuDevice,
+    device: &dyn Device,
     model: &ModelSpec,
     layer: usize,
 ) -> LayerInputs {

@@ -8,25 +8,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use cpkv::collective::mpi::MpiCollective;
 use cpkv::deadline::Deadline;
 use cpkv::group::mpi::{MpiBootstrap, MpiWorld};
 use cpkv::group::{Bootstrap, BootstrapError, Transport};
-use cpkv::symm::MemfdBackend;
 use cpkv::units::{GroupSize, Rank, RankSet};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-use super::fixture::{LONG, Setup};
+use super::fixture::{LONG, Setup, platform};
 use super::{hex, report, socket_exists, unhex};
 
 /// What this process starts from.
 pub(crate) fn mpi_setup() -> Setup {
     let world = MpiWorld::init().expect("MPI starts");
-    Setup {
-        bootstrap: Arc::new(MpiBootstrap::new(Arc::clone(&world))),
-        backend: Arc::new(MemfdBackend),
-        collective: Arc::new(MpiCollective::new(world)),
-    }
+    let bootstrap = Arc::new(MpiBootstrap::new(Arc::clone(&world)));
+    let (device, backend, collective) = platform::of_process(world);
+    Setup { device, bootstrap, backend, collective }
 }
 
 /// As [`mpi_setup`], for a rank that will leave without `MPI_Finalize`; what it exports is reported, and `plan` befalls
