@@ -11,7 +11,7 @@ was checked: no GPU, or a bad command line. Figures do not decide it.";
 
 /// Checks cpkv on this machine's GPUs: bytes of every kernel and strategy, barrier, faults, graphs; then benchmarks.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "cpkv-gpu-check", version, about, after_help = after_help())]
+#[command(name = "cpkv-gpu-check", version, about = "Checks cpkv on a machine with a GPU: bytes first, then speed", after_help = after_help())]
 pub(crate) struct Args {
     /// Small sizes and few repetitions: for a virtual GPU.
     #[arg(long, global = true)]

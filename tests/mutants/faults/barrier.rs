@@ -144,7 +144,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
         ],
     )
-    .unseen("a reader would have to come between two stores"),
+    .unseen("a reader would have to come between two stores; tests/vgpu/tests/group.rs looks there"),
     fault(
         Kernels,
         "a record without its cause",

@@ -1,5 +1,4 @@
-//! The barrier and the probe that ship, among ranks whose turns interleave. As in `kernels.rs`, `CPKV_VGPU_PTX` names
-//! the PTX.
+//! The barrier and the probe that ship, among ranks whose turns interleave.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
@@ -58,6 +57,33 @@ fn a_barrier_that_nobody_joins_poisons_the_group_and_says_who_is_missing() {
     let mut late = ranks.barrier(&module, 2, 10_000_000_000);
     assert!((0..100).any(|_| late.run(&ranks.seen_by(2), 10_000).unwrap() == Progress::Done));
     assert_eq!(ranks.memory.read_u64(ranks.states[2]), 0);
+}
+
+/// Looks after every instruction: no reader can come between two stores and find a record that is not one yet.
+#[test]
+fn a_record_that_says_it_is_complete_is() {
+    let module = shipped();
+    let ranks = Ranks::new(3);
+    let mut execution = ranks.barrier(&module, 1, 100_000);
+    let seen = ranks.seen_by(1);
+    let records: Vec<u64> = ranks.pads.iter().map(|pad| pad + 256).chain([ranks.statuses[1]]).collect();
+    loop {
+        let progress = execution.run(&seen, 1).unwrap();
+        for &record in &records {
+            if ranks.memory.read_u32(record) == FAULT_RECORDED {
+                let (by, missing) = (ranks.memory.read_u32(record + 4), ranks.memory.read_u64(record + 8));
+                let (elapsed_ns, tag) =
+                    (ranks.memory.read_u64(record + 24), ranks.memory.read_u32(record + 32));
+                let cause = ranks.memory.read_u32(record + 36);
+                assert_eq!((by, missing, tag, cause), (1, 0b101, 7, CAUSE_BARRIER));
+                assert!(elapsed_ns >= 100_000, "{elapsed_ns}");
+            }
+        }
+        if progress == Progress::Done {
+            break;
+        }
+    }
+    assert!(records.iter().all(|&record| ranks.memory.read_u32(record) == FAULT_RECORDED));
 }
 
 #[test]
