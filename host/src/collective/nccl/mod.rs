@@ -23,7 +23,7 @@
 //! |---|---|---|
 //! | a sum cannot be queued, or NCCL reports an error | [`NcclCollective`], beside the group's stream | it, at once |
 //! | the host gave up waiting (`Group::synchronize`), a barrier timed out, a peer raised it | the group (`Group::surface`), the barrier, the peer | the next call that finds the gate poisoned; a drop; a caller, by [`Collective::abort`] |
-//! | the same, in a group without peer access | nobody: such a group has no poison word | as above |
+//! | the host gave up waiting, in a group without peer access | nobody: that host does not raise its own word | as above |
 //!
 //! In the last case what is queued behind the sum runs over wrong bytes when the communicator is aborted. The host then
 //! knows (`finish` fails, and the group refuses all that follows); what that batch has left in the pool is not to be used.

@@ -2,7 +2,8 @@
 //!
 //! Waiting is done by the host alone, with deadlines: nothing here calls a synchronising function of the driver. Memory
 //! goes back to a free list and not to the driver, since freeing waits for every kernel of the GPU: with several ranks
-//! on one GPU, for the barrier of a rank that waits for the one that frees.
+//! on one GPU, for the barrier of a rank that waits for the one that frees. Two things still go to the driver: the free
+//! list, where the GPU is out of memory, and exported memory, once every peer has closed it.
 
 mod call;
 mod context;
