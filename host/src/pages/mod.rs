@@ -3,7 +3,9 @@
 pub mod geometry;
 pub mod ownership;
 pub mod split;
+pub mod token_indices;
 
 pub use geometry::{BufferKind, BufferSpec, GeometryError, INDEX_K_DIM, RowPart};
 pub use ownership::Ownership;
 pub use split::ZigzagSplit;
+pub use token_indices::{TokenIndexError, TokenIndices};

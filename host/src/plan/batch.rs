@@ -1,5 +1,6 @@
 //! What a planner is told of a batch: per request, the pages it has and the pages it will write.
 
+use super::RequestTokens;
 use crate::units::PageId;
 
 /// One request of a batch.
@@ -17,6 +18,13 @@ pub struct RequestPages {
     /// `floor(prefix_tokens / page_size) * page_size .. prefix_tokens + new_tokens`. With a straddling page
     /// the first of them is its private copy.
     pub current_pages: Vec<PageId>,
+}
+
+impl RequestPages {
+    /// Its lengths.
+    pub(super) const fn tokens(&self) -> RequestTokens {
+        RequestTokens { prefix: self.prefix_tokens, new: self.new_tokens }
+    }
 }
 
 /// A batch, the same on every rank.

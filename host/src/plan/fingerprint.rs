@@ -13,7 +13,7 @@ pub struct Fingerprint(pub u128);
 
 impl Fingerprint {
     /// The fingerprint of a batch: counts, tokens, page ids and their order, and the shape.
-    pub(super) fn of(shape: PlanShape, batch: &Batch) -> Self {
+    pub fn of(shape: PlanShape, batch: &Batch) -> Self {
         let PlanShape { group_size, page_size, num_logical_pages } = shape;
         let mut hash = Xxh3::new();
         feed(&mut hash, &[group_size.get(), page_size, num_logical_pages, batch.num_pad_slots]);
@@ -45,7 +45,8 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-fn feed(hash: &mut Xxh3, numbers: &[u32]) {
+/// Adds numbers to a hash, little-endian.
+pub(super) fn feed(hash: &mut Xxh3, numbers: &[u32]) {
     numbers.iter().for_each(|number| hash.update(&number.to_le_bytes()));
 }
 

@@ -8,6 +8,10 @@ mod fingerprint;
 mod inverse;
 mod pack;
 mod page_set;
+mod page_sources;
+mod ragged;
+mod ragged_block;
+mod ragged_key;
 mod rank_rows;
 mod slots;
 mod spans;
@@ -22,8 +26,12 @@ pub use error::PlanError;
 pub use fingerprint::Fingerprint;
 pub use inverse::PageInverse;
 pub use pack::{PackedTables, Section, TablePacker};
+pub use page_sources::{PageSources, skew};
+pub use ragged::RaggedPlan;
+pub use ragged_block::RaggedSections;
+pub use ragged_key::RaggedKey;
 pub use rank_rows::{PartialPage, RankRows, zero_ranges};
-pub use slots::{DenseRows, SlotPlan, Straddle};
+pub use slots::{DenseRows, RequestTokens, SlotPlan, Straddle};
 pub use spans::{Span, SpanKind};
 pub use strategy::{Strategy, StrategyError};
 
@@ -40,6 +48,16 @@ pub struct PlanShape {
     pub num_logical_pages: u32,
 }
 
+impl PlanShape {
+    /// Whether `rank` is in the group.
+    fn check_rank(self, rank: Rank) -> Result<(), PlanError> {
+        match rank.0 < self.group_size.get() {
+            true => Ok(()),
+            false => Err(PlanError::RankOutOfRange { rank, group_size: self.group_size }),
+        }
+    }
+}
+
 /// The plan of one batch on one rank. Built once, used by every layer; who holds the batch holds the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchPlan {
@@ -49,6 +67,9 @@ pub struct BatchPlan {
     pub slots: SlotPlan,
     /// The rows this rank computes.
     pub rows: RankRows,
+    /// What attention derives its indices from. Built with the rest, at once: its cost follows the rows, and is a small
+    /// part of the plan's.
+    pub ragged: RaggedPlan,
 }
 
 impl BatchPlan {
@@ -57,11 +78,10 @@ impl BatchPlan {
     /// # Errors
     /// [`PlanError`]: a page out of range, named twice, or current and prefix at once; lists of the wrong length.
     pub fn build(shape: PlanShape, rank: Rank, batch: &Batch) -> Result<Self, PlanError> {
-        if rank.0 >= shape.group_size.get() {
-            return Err(PlanError::RankOutOfRange { rank, group_size: shape.group_size });
-        }
+        shape.check_rank(rank)?;
         let slots = SlotPlan::build(shape, batch)?;
         let rows = RankRows::build(&slots, rank);
-        Ok(Self { rank, slots, rows })
+        let ragged = RaggedPlan::build(&slots, rank)?;
+        Ok(Self { rank, slots, rows, ragged })
     }
 }

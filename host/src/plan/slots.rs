@@ -39,6 +39,15 @@ impl DenseRows {
     }
 }
 
+/// A request's tokens: the host's copy of its lengths, so that no layer asks the device for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTokens {
+    /// Tokens whose KV is in the pool already.
+    pub prefix: u32,
+    /// Tokens this forward computes.
+    pub new: u32,
+}
+
 /// What is the same on every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotPlan {
@@ -46,6 +55,8 @@ pub struct SlotPlan {
     pub shape: PlanShape,
     /// `[num_slots]`: the logical page of each dense slot; [`PageId::PAD`] is padding.
     pub pages: Vec<PageId>,
+    /// `[num_requests]`: the requests' lengths.
+    pub tokens: Vec<RequestTokens>,
     /// Runs of slots, in slot order.
     pub spans: Vec<Span>,
     /// `[num_current]` logical pages in merged-span order: position `i` is the current index.
@@ -76,6 +87,7 @@ impl SlotPlan {
         let mut plan = Self {
             shape,
             pages: Vec::with_capacity(num_slots),
+            tokens: batch.requests.iter().map(RequestPages::tokens).collect(),
             spans: Vec::with_capacity(2 * batch.requests.len()),
             current_pages: Vec::with_capacity(num_current),
             current_slots: Vec::with_capacity(num_current),

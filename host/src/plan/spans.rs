@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::SlotPlan;
+
 /// What a span's slots hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
@@ -20,4 +22,20 @@ pub struct Span {
     pub kind: SpanKind,
     /// Its dense slots; never empty.
     pub slots: Range<u32>,
+}
+
+impl Span {
+    /// Its rows in a dense buffer with pages of `page_size` tokens, the unfilled ones of a partial page included. Of a
+    /// [`SlotPlan`], with its page size: no row is past 2^31.
+    pub const fn dense_rows(&self, page_size: u32) -> Range<u32> {
+        self.slots.start * page_size..self.slots.end * page_size
+    }
+}
+
+impl SlotPlan {
+    /// The batch's spans in slot order, each with its rows in the dense buffer. They were found when the plan was
+    /// built: a layer only reads them.
+    pub fn dense_spans(&self) -> impl ExactSizeIterator<Item = (&Span, Range<u32>)> {
+        self.spans.iter().map(|span| (span, span.dense_rows(self.shape.page_size)))
+    }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::random::{ANY, batches};
 use super::reference::Reference;
-use super::{pages, plan, plans, shape};
+use super::{fresh_batch, pages, plan, plans, shape};
 use crate::plan::{Batch, PageInverse, RequestPages, Span, SpanKind, Straddle, Strategy, descriptors};
 use crate::units::PageId;
 
@@ -149,4 +149,19 @@ fn padding_stays_where_it_stands_first_middle_last_and_everywhere() {
 fn an_inverse_covers_only_the_range_of_its_pages() {
     let inverse = PageInverse::build(&[1_000_002, 1_000_000], |i| i as i32);
     assert_eq!((inverse.first_page, inverse.destinations), (1_000_000, vec![1, PAGE_NONE, 0]));
+}
+
+#[test]
+fn spans_have_their_rows_and_a_straddling_page_is_in_the_current_one() {
+    let mut batch = fresh_batch(&[3, 0, 9], 4);
+    batch.requests[2].prefix_tokens = 6;
+    batch.requests[2].prefix_pages = pages(&[10, 11]);
+    let plan = plan(shape(2, 4, 16), &batch);
+    let spans: Vec<_> =
+        plan.slots.dense_spans().map(|(span, rows)| (span.request, span.kind, rows)).collect();
+    // The 9 tokens and the 2 prefix rows before them fill 11 rows of 3 pages.
+    assert_eq!(
+        spans,
+        [(0, SpanKind::Current, 0..4), (2, SpanKind::Prefix, 4..8), (2, SpanKind::Current, 8..20)]
+    );
 }

@@ -8,6 +8,8 @@ use crate::units::{PageId, Rank};
 pub(super) struct Current {
     pub(super) idx: u32,
     pub(super) writer: Rank,
+    /// Which of its request's segments it belongs to.
+    pub(super) segment: u32,
     /// Where its first rows come from, if they are prefix.
     pub(super) original: Option<PageId>,
 }
@@ -69,10 +71,10 @@ impl Reference {
             if row == 0 {
                 let ends_here = pages.prefix_tokens < position + shape.page_size;
                 let slot = if is_new || (ends_here && pages.new_tokens > 0) {
-                    let (&page, writer) = current.next().unwrap();
+                    let (&page, (segment, writer)) = current.next().unwrap();
                     let original = prefix.next().copied();
                     let mut slot = empty_slot(shape, Some(request as u32), page);
-                    slot.current = Some(Current { idx: *num_current, writer, original });
+                    slot.current = Some(Current { idx: *num_current, writer, segment, original });
                     *num_current += 1;
                     slot
                 } else {
@@ -113,14 +115,16 @@ fn empty_slot(shape: PlanShape, request: Option<u32>, page: PageId) -> Slot {
     Slot { request, page, current: None, new_rows, num_prefix_rows: 0 }
 }
 
-/// Who computes each page: pages are counted out to `2R` segments in turn, then the segments laid end to end and
-/// given to the ranks forth and back.
-fn writers(num_pages: usize, num_ranks: u32) -> Vec<Rank> {
+/// Each page's segment and who computes it: pages are counted out to `2R` segments in turn, then the segments laid end
+/// to end and given to the ranks forth and back.
+fn writers(num_pages: usize, num_ranks: u32) -> Vec<(u32, Rank)> {
     let forth_and_back: Vec<u32> = (0..num_ranks).chain((0..num_ranks).rev()).collect();
     let mut lengths = vec![0; forth_and_back.len()];
     for page in 0..num_pages {
         lengths[page % forth_and_back.len()] += 1;
     }
-    let segments = forth_and_back.iter().zip(lengths);
-    segments.flat_map(|(&rank, length)| std::iter::repeat_n(Rank(rank), length)).collect()
+    let segments = (0..).zip(&forth_and_back).zip(lengths);
+    segments
+        .flat_map(|((segment, &rank), length)| std::iter::repeat_n((segment, Rank(rank)), length))
+        .collect()
 }
