@@ -3,7 +3,7 @@
 use super::ComposeError;
 use super::options::StrategyChoice;
 use super::stats::Path;
-use crate::plan::Strategy;
+use crate::plan::{SlotPlan, Strategy};
 
 /// What the ranks agreed on, and what a batch is.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,17 @@ impl Conditions<'_> {
             }
         }
     }
+}
+
+/// The path that [`StrategyChoice::Auto`] takes for the batch that `slots` lays out, where the ranks can read each other's
+/// memory and a collective was given. What a machine can do, only a registration tells.
+///
+/// # Errors
+/// None today: a collective takes every batch.
+pub fn expected_path(slots: &SlotPlan) -> Result<Path, ComposeError> {
+    let page_aligned = slots.page_aligned();
+    let machine = Conditions { unreachable: None, has_collective: true, has_symm_dense: false, page_aligned };
+    machine.choose(StrategyChoice::Auto)
 }
 
 #[cfg(test)]

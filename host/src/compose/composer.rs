@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use super::ComposeError;
 use super::agreement::agree;
+use super::barrier_waits::{BarrierWaits, collect};
 use super::checks::{check_epoch, check_guards};
 use super::choice::Conditions;
 use super::dense::DenseBuffers;
 use super::error::explain;
 use super::gather_compact::needs_enclosing_barriers;
+use super::gathered::Gathered;
 use super::in_flight::{BatchInFlight, LayerInputs, batch_keep};
 use super::options::{ComposerOptions, StrategyChoice};
 use super::pool::SharedPool;
@@ -19,9 +21,12 @@ use crate::collective::Collective;
 use crate::deadline::Deadline;
 use crate::device::DeviceBuffer;
 use crate::group::Group;
-use crate::plan::{Batch, BatchPlan, Fingerprint, Strategy};
+use crate::plan::{Batch, BatchPlan, Fingerprint, PageSources, Strategy};
 use crate::symm::{RegistrationRecord, SymmRegion, compare_records};
 use crate::units::Epoch;
+
+/// Barriers of one batch that are timed, where they are: 24 KiB of times to exchange.
+const TIMED_BARRIERS: u32 = 1024;
 
 /// A batch that this rank is ready for.
 struct Prepared {
@@ -49,14 +54,15 @@ impl Composer {
     /// # Errors
     /// [`ComposeError::Register`], on every rank.
     pub fn register(
-        group: Group,
+        mut group: Group,
         pool: SharedPool,
         collective: Option<Arc<dyn Collective>>,
         options: ComposerOptions,
     ) -> Result<Self, ComposeError> {
         let record = RegistrationRecord::default()
             .with("collective", collective.as_ref().map_or("none", |collective| collective.name()))
-            .with("symmetric dense slots", options.symm_dense_slots.unwrap_or(0));
+            .with("symmetric dense slots", options.symm_dense_slots.unwrap_or(0))
+            .with("timed barriers", options.time_barriers);
         let deadline = Deadline::after(group.options().bootstrap_timeout);
         compare_records("composer", group.bootstrap(), &record, deadline)
             .map_err(|error| explain(&group, error.into()))?;
@@ -70,7 +76,16 @@ impl Composer {
         }
         // One for the signals: opening peers' memory is part of it.
         let num_probes = 1 + pool.num_probes();
-        let stats = Stats { num_probes, unreachable, ..Stats::default() };
+        let num_ranks = group.group_size().len();
+        let mut barrier_waits = None;
+        if options.time_barriers && group.unreachable().is_none() {
+            let kept = group.keep_timings(TIMED_BARRIERS);
+            kept.map_err(|error| explain(&group, error.into()))?;
+            barrier_waits = Some(BarrierWaits::nothing(num_ranks));
+        }
+        let [gathered, last_gathered] = [(); 2].map(|()| Gathered::nothing(num_ranks));
+        let stats =
+            Stats { num_probes, unreachable, gathered, last_gathered, barrier_waits, ..Stats::default() };
         let dense = DenseBuffers::default();
         Ok(Self { group, pool, staging, collective, dense, stats, packed: None, options })
     }
@@ -139,9 +154,12 @@ impl Composer {
         self.stats.num_batches += 1;
         self.stats.num_fallbacks += u64::from(!path.reason.is_empty());
         self.stats.last_path = Some(path);
+        self.stats.last_gathered = Gathered::nothing(self.group.group_size().len());
+        self.group.drop_timings();
         Ok(BatchInFlight {
             keep: batch_keep(self, &tables, packed.as_ref()),
             composer: self,
+            sources: PageSources::of(&plan.slots, strategy),
             plan: Arc::new(plan),
             strategy,
             tables: Arc::new(tables),
@@ -211,6 +229,9 @@ impl Composer {
     /// The end of a batch.
     pub(super) fn finish_batch(&mut self) -> Result<(), ComposeError> {
         self.synchronize()?;
+        if let Some(waits) = &mut self.stats.barrier_waits {
+            collect(&mut self.group, waits)?;
+        }
         if !self.group.options().checked {
             return Ok(());
         }

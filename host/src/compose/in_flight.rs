@@ -6,6 +6,7 @@ use super::composer::Composer;
 use super::dense::DenseBuffers;
 use super::launch::{LayerRun, Place};
 use super::persist::{dense_place, persist};
+use super::ragged::RaggedTables;
 use super::staging::{Published, Staging};
 use super::tables::BatchTables;
 use super::{
@@ -14,7 +15,7 @@ use super::{
 use crate::device::{DeviceBuffer, Event, Keep};
 use crate::model::BufferId;
 use crate::pages::BufferKind;
-use crate::plan::{BatchPlan, Strategy};
+use crate::plan::{BatchPlan, PageSources, Strategy};
 use crate::units::Epoch;
 
 /// What this rank computed for one layer, by buffer.
@@ -59,6 +60,8 @@ impl LayerInputs {
 pub struct BatchInFlight<'a> {
     pub(super) composer: &'a mut Composer,
     pub(super) plan: Arc<BatchPlan>,
+    /// What each layer's gather reads, counted once.
+    pub(super) sources: PageSources,
     pub(super) strategy: Strategy,
     pub(super) tables: Arc<BatchTables>,
     pub(super) packed: Option<DeviceBuffer>,
@@ -90,6 +93,13 @@ impl BatchInFlight<'_> {
         &self.plan
     }
 
+    /// The plan's ragged index tables on the device, for work queued on the group's stream. They came with the batch's
+    /// one upload; their copy in host memory is [`BatchPlan::ragged`]. A layer asks at no cost: nothing is allocated,
+    /// uploaded or waited for.
+    pub fn ragged(&self) -> &RaggedTables {
+        &self.tables.ragged
+    }
+
     /// The strategy the ranks agreed on.
     pub const fn strategy(&self) -> Strategy {
         self.strategy
@@ -114,8 +124,17 @@ impl BatchInFlight<'_> {
         self.composed_in = self.composer.group.epoch();
         queue(self)?;
         self.composed = Some(layer);
-        self.composer.stats.num_layers += 1;
+        self.count_layer(layer);
         Ok(())
+    }
+
+    fn count_layer(&mut self, layer: usize) {
+        let Composer { pool, stats, .. } = &mut *self.composer;
+        let buffers = pool.model().buffers_of(layer).iter();
+        let page_bytes = buffers.map(|&buffer| pool.page_bytes(buffer)).sum();
+        stats.num_layers += 1;
+        stats.gathered.add(&self.sources, page_bytes);
+        stats.last_gathered.add(&self.sources, page_bytes);
     }
 
     /// Queues the launches of `layer` by the batch's strategy. The inputs were checked.

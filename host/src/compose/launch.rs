@@ -128,7 +128,7 @@ impl LayerRun<'_> {
 
     /// The barrier: all fills of this epoch come before it, all reads of peers after it.
     pub(super) fn barrier(&mut self) -> Result<(), ComposeError> {
-        Ok(self.group.barrier(self.layer as u32)?)
+        Ok(self.group.layer_barrier(self.layer as u32)?)
     }
 
     /// Gathers every slot of `buffer` into `place`, reading what peers published as `published`.

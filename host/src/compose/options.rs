@@ -1,6 +1,7 @@
 //! What a composer may be told.
 
-use crate::plan::{Admission, Strategy};
+use crate::model::ModelSpec;
+use crate::plan::{Admission, PlanShape, StagingCapacity, Strategy};
 
 /// Which strategy a batch uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,11 +24,23 @@ pub struct ComposerOptions {
     pub symm_dense_slots: Option<u32>,
     /// Whether the dense buffers of a batch are carved from one allocation.
     pub dense_arena: bool,
+    /// Whether barriers of layers are timed, and the ranks exchange the times when a batch ends: the statistics then say
+    /// who was late ([`Stats::barrier_waits`](super::Stats::barrier_waits)). The same on every rank.
+    pub time_barriers: bool,
 }
 
 impl ComposerOptions {
     /// The environment variable that overrides the size of staging, in MiB.
     pub const HEAP_VARIABLE: &'static str = "CPKV_SYMM_HEAP_MB";
+
+    /// Staging slots of one half, for a pool of `model` with the shape `shape`.
+    pub fn staging_capacity(&self, model: &ModelSpec, shape: PlanShape) -> StagingCapacity {
+        let layer_page_bytes = model.buffers.iter().map(|buffer| buffer.spec.page_bytes()).sum();
+        match self.symm_heap_bytes {
+            Some(bytes) => StagingCapacity::for_heap(bytes, layer_page_bytes),
+            None => StagingCapacity::for_admission(self.admission, shape.page_size, shape.num_logical_pages),
+        }
+    }
 
     /// `self` with [`Self::HEAP_VARIABLE`] applied, as `value` has it.
     ///

@@ -137,9 +137,25 @@ impl SharedPool {
         }
     }
 
+    /// This rank's memory of the pool, guards between the buffers included: what a transfer engine registers.
+    pub fn own_memory(&self) -> DeviceBuffer {
+        self.shard()
+    }
+
+    /// This rank's pages of `layer` in `buffer`, `[shard pages][page_bytes]`; `None` where the layer has no such buffer.
+    pub fn own_layer(&self, layer: usize, buffer: BufferId) -> Option<DeviceBuffer> {
+        let start = self.carves.get(buffer.idx())?.offset + self.layer_offset(layer, buffer)?;
+        let bytes = self.shard_pages() * self.page_bytes(buffer);
+        self.shard().slice(start..start + bytes).ok()
+    }
+
+    /// Pages of a rank's shard, the same on every rank.
+    pub fn num_shard_pages(&self) -> u32 {
+        crate::pages::Ownership::new(self.shape.group_size).num_shard_pages(self.shape.num_logical_pages)
+    }
+
     fn shard_pages(&self) -> u64 {
-        let ownership = crate::pages::Ownership::new(self.shape.group_size);
-        u64::from(ownership.num_shard_pages(self.shape.num_logical_pages))
+        u64::from(self.num_shard_pages())
     }
 
     pub(super) fn page_bytes(&self, buffer: BufferId) -> u64 {

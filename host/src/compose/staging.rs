@@ -57,13 +57,7 @@ impl Staging {
         options: &ComposerOptions,
     ) -> Result<Result<Self, String>, ComposeError> {
         let (model, shape) = (pool.model(), pool.shape());
-        let layer_page_bytes = model.buffers.iter().map(|buffer| buffer.spec.page_bytes()).sum();
-        let capacity = match options.symm_heap_bytes {
-            Some(bytes) => StagingCapacity::for_heap(bytes, layer_page_bytes),
-            None => {
-                StagingCapacity::for_admission(options.admission, shape.page_size, shape.num_logical_pages)
-            }
-        };
+        let capacity = options.staging_capacity(model, shape);
         let symm_dense_slots = options.symm_dense_slots.unwrap_or(0);
         let mut layout = ArenaLayout::default();
         let mut carve = |what: &str, num_pages: u64| -> Result<Vec<Halves>, RegisterError> {

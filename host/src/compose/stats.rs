@@ -1,7 +1,10 @@
 //! What a composer did, and why.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
+use super::{BarrierWaits, Gathered};
 use crate::plan::Strategy;
 
 /// The path a batch took.
@@ -30,4 +33,19 @@ pub struct Stats {
     pub unreachable: Option<String>,
     /// The path of the last batch.
     pub last_path: Option<Path>,
+    /// What gathers read of each rank, in all batches.
+    pub gathered: Gathered,
+    /// The same of the last batch.
+    pub last_gathered: Gathered,
+    /// Who was late to the barriers of layers; `None` unless they are timed
+    /// ([`ComposerOptions::time_barriers`](super::ComposerOptions::time_barriers)), which needs peer access.
+    pub barrier_waits: Option<BarrierWaits>,
+}
+
+impl Stats {
+    /// The least time that the layers composed in the last batch can take over links of `link_bytes_per_s` in each
+    /// direction: the busiest rank's bytes over the rate ([`Gathered::lower_bound`]).
+    pub fn lower_bound(&self, link_bytes_per_s: f64) -> Option<Duration> {
+        self.last_gathered.lower_bound(link_bytes_per_s)
+    }
 }

@@ -4,6 +4,7 @@ use cpkv_kernels::abi::{ByteRange, PAGE_NONE};
 
 use super::ComposeError;
 use super::pool::SharedPool;
+use super::ragged::RaggedTables;
 use super::staging::{Published, Staging};
 use crate::device::{Device, DeviceBuffer, Stream};
 use crate::plan::{BatchPlan, PageInverse, Section, Strategy, TablePacker, descriptors, zero_ranges};
@@ -44,12 +45,15 @@ pub(super) struct Sections {
     pub(super) staging_inverse: InverseTable,
     /// By buffer: its part of the packed current pages.
     pub(super) packed_ranges: Section,
+    /// The ragged index plan's block: for attention, and read by no strategy.
+    pub(super) ragged: Section,
 }
 
 /// The block and its sections.
 pub(super) struct BatchTables {
     pub(super) block: DeviceBuffer,
     pub(super) sections: Sections,
+    pub(super) ragged: RaggedTables,
 }
 
 impl BatchTables {
@@ -67,7 +71,8 @@ impl BatchTables {
         let bytes = packer.finish().bytes;
         let block = device.alloc(bytes.len() as u64)?;
         stream.upload(bytes, &block)?;
-        Ok(Self { block, sections })
+        let ragged = RaggedTables::of_block(&block, plan.ragged.sections().within(sections.ragged))?;
+        Ok(Self { block, sections, ragged })
     }
 
     /// Device address of a table.
@@ -109,6 +114,7 @@ fn pack(
         current_idx: packer.push(&(0..slots.num_current() as i32).collect::<Vec<_>>()),
         current_slots: packer.push(&slots.current_slots),
         shard_places: push_inverse(packer, &shard_places(plan)),
+        ragged: packer.push(plan.ragged.block()),
         ..Sections::default()
     };
     match strategy {

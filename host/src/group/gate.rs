@@ -1,10 +1,19 @@
 //! A look at a group's poison, for queued work that must not start once it is set.
 
+use std::thread;
+use std::time::Duration;
+
 use cpkv_kernels::Kernel;
 use cpkv_kernels::abi::PoisonParams;
-use cpkv_kernels::signal;
+use cpkv_kernels::signal::{self, FAULT_RECORDED};
 
+use super::phase::Fault;
+use super::signals::fault_of;
 use crate::device::{DeviceBuffer, DeviceError, Keep, Stream};
+
+/// How often, and how long apart, an unfinished record is looked at.
+const NUM_LOOKS: u32 = 100;
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What queued work that is no kernel of this library looks at before it starts, as kernels look at their poison word.
 /// Behind a barrier that was not passed, a collective would wait for ranks that never come.
@@ -42,6 +51,20 @@ impl PoisonGate {
             // SAFETY: a poison word that the host reaches and `keep` keeps alive.
             unsafe { signal::is_poisoned(group.host_word) }
         })
+    }
+
+    /// The fault that poisoned the group, once [`PoisonGate::is_poisoned`]. May be called from any thread.
+    pub fn fault(&self) -> Option<Fault> {
+        let group = self.group.as_ref().filter(|_| self.is_poisoned())?;
+        // A rank that is writing its record gets a moment to finish.
+        for _ in 0..NUM_LOOKS {
+            // SAFETY: the word is the first of a fault record that the host reaches and `keep` keeps alive.
+            match unsafe { signal::read_fault(group.host_word) } {
+                Some(record) if record.word == FAULT_RECORDED => return Some(fault_of(record)),
+                _ => thread::sleep(LOOK),
+            }
+        }
+        Some(Fault::Unrecorded)
     }
 
     /// Address of the poison word for kernels; 0 where there is none.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cpkv_kernels::abi::{BarrierTiming, HalfSelect};
+use cpkv_kernels::abi::HalfSelect;
 
 use super::bootstrap::{Bootstrap, BootstrapError};
 use super::error::GroupError;
@@ -14,6 +14,7 @@ use super::phase::{Fault, Phase};
 use super::reach::Reach;
 use super::signal_region::SignalRegion;
 use super::signals::{BarrierCall, Signals};
+use super::timings::Timings;
 use super::together::Together;
 use crate::deadline::Deadline;
 use crate::device::{Device, DeviceBuffer, DeviceError, Graph, Keep, Stream};
@@ -29,8 +30,10 @@ pub struct Group {
     options: GroupOptions,
     num_spins: u32,
     reach: Reach,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     phase: Phase,
+    pub(super) timings: Option<Timings>,
+    pub(super) capturing: bool,
 }
 
 impl Group {
@@ -109,6 +112,8 @@ impl Group {
             reach,
             epoch: Epoch(0),
             phase: Phase::default(),
+            timings: None,
+            capturing: false,
         }
     }
 
@@ -147,6 +152,11 @@ impl Group {
         &*self.stream
     }
 
+    /// The same, to keep: for who records events beside the group.
+    pub fn stream_handle(&self) -> Arc<dyn Stream> {
+        Arc::clone(&self.stream)
+    }
+
     /// The epoch of the next barrier, as the host counts.
     pub const fn epoch(&self) -> Epoch {
         self.epoch
@@ -166,41 +176,22 @@ impl Group {
     /// [`GroupError`].
     pub fn barrier(&mut self, tag: u32) -> Result<(), GroupError> {
         self.check()?;
-        let call = BarrierCall { timeout: self.options.barrier_timeout, num_spins: self.num_spins, tag };
+        let call = BarrierCall { tag, ..self.barrier_call() };
         let launched = self.signals("barrier")?.barrier(&*self.stream, self.group_size(), call);
         self.surface(launched)?;
         self.epoch = Epoch(self.epoch.0 + 1);
         Ok(())
     }
 
-    /// Passes `num_barriers` barriers, launched one behind the other, and returns when this rank entered and left
-    /// each: for benchmarks.
-    ///
-    /// # Errors
-    /// [`GroupError`].
-    pub fn time_barriers(&mut self, num_barriers: u32) -> Result<Vec<BarrierTiming>, GroupError> {
-        self.check()?;
-        let call = BarrierCall { timeout: self.options.barrier_timeout, num_spins: self.num_spins, tag: 0 };
-        let queued = self.signals("time barriers")?.time_barriers(
-            &*self.stream,
-            self.group_size(),
-            call,
-            num_barriers,
-        );
-        let timings = self.surface(queued)?;
-        self.epoch = Epoch(self.epoch.0 + u64::from(num_barriers));
-        self.synchronize()?;
-        let mut bytes = vec![0; timings.bytes() as usize];
-        let read = self.device.read(&timings, &mut bytes);
-        self.surface(read)?;
-        let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let timings = words.as_chunks().0.iter();
-        Ok(timings.map(|&[entered_ns, left_ns]| BarrierTiming { entered_ns, left_ns }).collect())
+    /// What every barrier of this group is launched with.
+    pub(super) const fn barrier_call(&self) -> BarrierCall {
+        BarrierCall { timeout: self.options.barrier_timeout, num_spins: self.num_spins, tag: 0 }
     }
 
     /// From now on captures what is queued, barriers included. [`Group::end_capture`] follows, whatever comes between.
-    pub(crate) fn begin_capture(&self) -> Result<Epoch, DeviceError> {
+    pub(crate) fn begin_capture(&mut self) -> Result<Epoch, DeviceError> {
         self.stream.begin_capture()?;
+        self.capturing = true;
         Ok(self.epoch)
     }
 
@@ -208,6 +199,7 @@ impl Group {
     pub(crate) fn end_capture(&mut self, begun: Epoch) -> Result<(Arc<dyn Graph>, u64), DeviceError> {
         let num_barriers = self.epoch.0 - begun.0;
         self.epoch = begun;
+        self.capturing = false;
         Ok((self.stream.end_capture()?, num_barriers))
     }
 
@@ -228,6 +220,9 @@ impl Group {
         let queued = unsafe { self.stream.replay(graph) };
         self.surface(queued)?;
         self.epoch = Epoch(self.epoch.0 + num_barriers);
+        if let Some(timings) = &mut self.timings {
+            timings.skip(num_barriers);
+        }
         Ok(())
     }
 
@@ -327,7 +322,7 @@ impl Group {
         self.reach.peers()
     }
 
-    fn signals(&self, call: &'static str) -> Result<&Signals, GroupError> {
+    pub(super) fn signals(&self, call: &'static str) -> Result<&Signals, GroupError> {
         match &self.reach {
             Reach::Peers(signals) => Ok(signals),
             Reach::Nobody { reason, .. } => Err(GroupError::NoPeerAccess { call, reason: reason.clone() }),
@@ -344,8 +339,8 @@ impl Group {
         self.peers().map_or(HalfSelect::default(), |signals| signals.half(stride, passed))
     }
 
-    /// What queued host calls look at before they start.
-    pub(crate) fn gate(&self) -> PoisonGate {
+    /// What queued host calls and transfers look at before they start.
+    pub fn gate(&self) -> PoisonGate {
         self.reach.gate(self.group_size())
     }
 

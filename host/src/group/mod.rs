@@ -17,6 +17,7 @@ pub(crate) mod rendezvous;
 mod signal_region;
 mod signals;
 mod threads;
+mod timings;
 mod together;
 pub(crate) mod turn;
 
@@ -30,3 +31,4 @@ pub use options::GroupOptions;
 pub use phase::Fault;
 pub use signal_region::SignalRegion;
 pub use threads::ThreadBootstrap;
+pub(crate) use timings::TimedBarrier;

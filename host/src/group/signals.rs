@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use cpkv_kernels::Kernel;
-use cpkv_kernels::abi::{BarrierParams, BarrierTiming, GroupState, HalfSelect, PoisonParams};
+use cpkv_kernels::abi::{BarrierParams, GroupState, HalfSelect, PoisonParams};
 use cpkv_kernels::signal::{
     self, CAUSE_EXCHANGE, CAUSE_HOST, CAUSE_STREAM, CAUSE_UNRECORDED, FAULT_CLAIMED, FAULT_RECORDED,
     FaultRecord, SignalPad,
@@ -14,6 +14,7 @@ use cpkv_kernels::signal::{
 use super::bootstrap::{Bootstrap, BootstrapError};
 use super::gate::PoisonGate;
 use super::phase::Fault;
+use super::timings::TIMING_BYTES;
 use crate::deadline::Deadline;
 use crate::device::{Device, DeviceBuffer, DeviceError, Keep, MemoryKind, Stream};
 use crate::plan::TablePacker;
@@ -88,8 +89,25 @@ impl Signals {
         unsafe { stream.launch(Kernel::Barrier(self.params(group_size, call)), &self.keep) }
     }
 
+    /// Queues a barrier that writes when it was entered and left to the record at `timing`.
+    ///
+    /// # Safety
+    /// `keep` holds the memory at `timing`, and what [`Signals::keep`] holds.
+    pub(super) unsafe fn timed_barrier(
+        &self,
+        stream: &dyn Stream,
+        group_size: GroupSize,
+        call: BarrierCall,
+        timing: u64,
+        keep: &Keep,
+    ) -> Result<(), DeviceError> {
+        let params = BarrierParams { timing, ..self.params(group_size, call) };
+        // SAFETY: as in `barrier`, and the caller's promise for the timing.
+        unsafe { stream.launch(Kernel::Barrier(params), keep) }
+    }
+
     /// Queues `num_barriers` barriers, which write when they were entered and left to the returned buffer,
-    /// `[num_barriers]` of [`BarrierTiming`].
+    /// `[num_barriers]` of [`BarrierTiming`](cpkv_kernels::abi::BarrierTiming).
     pub(super) fn time_barriers(
         &self,
         stream: &dyn Stream,
@@ -97,14 +115,12 @@ impl Signals {
         call: BarrierCall,
         num_barriers: u32,
     ) -> Result<DeviceBuffer, DeviceError> {
-        const TIMING_BYTES: u64 = size_of::<BarrierTiming>() as u64;
         let timings = self.device.alloc(u64::from(num_barriers) * TIMING_BYTES)?;
         let keep: Keep = Arc::new((Arc::clone(&self.keep), timings.clone()));
         for barrier in 0..u64::from(num_barriers) {
             let timing = timings.addr() + barrier * TIMING_BYTES;
-            let params = BarrierParams { timing, ..self.params(group_size, call) };
-            // SAFETY: as in `barrier`; `keep` holds the timings too.
-            unsafe { stream.launch(Kernel::Barrier(params), &keep) }?;
+            // SAFETY: `keep` holds the timings too.
+            unsafe { self.timed_barrier(stream, group_size, call, timing, &keep) }?;
         }
         Ok(timings)
     }
@@ -283,7 +299,8 @@ impl Signals {
     }
 }
 
-fn fault_of(record: FaultRecord) -> Fault {
+/// What a record says.
+pub(super) fn fault_of(record: FaultRecord) -> Fault {
     let (by, epoch) = (Rank(record.by_rank), Epoch(record.epoch));
     let waited_ms = record.elapsed_ns / 1_000_000;
     match record {
