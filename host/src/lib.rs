@@ -4,6 +4,9 @@
 //! batch in one dense buffer: [`compose::Composer`] builds it, the same bytes on every rank, in one of six ways
 //! ([`plan::Strategy`]). Calls that wait have a deadline, and a rank that stops is named by the others.
 //!
+//! After prefill, and while it runs, [`transfer::TransferManager`] hands the pages to decode workers layer by layer, over a
+//! [`transfer::TransferEngine`].
+//!
 //! # Life of a group
 //!
 //! 1. Every rank brings a [`group::Bootstrap`] (threads, MPI, or the caller's own exchange), a
@@ -84,6 +87,7 @@ pub mod model;
 pub mod pages;
 pub mod plan;
 pub mod symm;
+pub mod transfer;
 pub mod units;
 pub mod verify;
 pub mod workload;

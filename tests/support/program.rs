@@ -1,5 +1,7 @@
 //! The program `cpkv`, run from outside.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +20,7 @@ pub(crate) struct Outcome {
 }
 
 /// The trace that belongs to the project.
+#[allow(dead_code, reason = "not every test has a trace")]
 pub(crate) const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/sample_trace.jsonl");
 
 /// The program, as threads: no variable of the surroundings changes what it does.

@@ -1,0 +1,264 @@
+//! The board: which requests are registered, which layers their hooks handed in, and what the workers are to do. Under one
+//! lock that is never held for longer than a few pushes: the forward's thread takes it. Pure but for that.
+//!
+//! A request on the board is *open* (hooks are taken), then *closed* by `finish` or drop, in one step with the question what
+//! was never handed in: a late hook and `finish` cannot both send a layer, nor neither.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::clock::{Clock, Until};
+use super::context::Context;
+use super::finish::AuxBlock;
+use super::ids::RequestId;
+use super::ledger::PartIdx;
+use crate::device::Event;
+
+/// What a worker is to send.
+pub(super) enum Work {
+    /// A layer of a part.
+    Layer(PartIdx, usize),
+    /// Small extra buffers.
+    Aux(Vec<AuxBlock>),
+    /// The completion records.
+    Records,
+}
+
+/// Something of a request to be sent, once its event has fired.
+pub(super) struct Job {
+    pub(super) context: Arc<Context>,
+    pub(super) work: Work,
+    pub(super) event: Option<Arc<dyn Event>>,
+    /// When the event is late.
+    pub(super) until: Until,
+}
+
+impl Job {
+    /// Whether there is nothing to wait for: the event fired, or is late, or the request failed.
+    fn is_ready(&self, clock: &dyn Clock) -> bool {
+        let has_fired = self.event.as_ref().is_none_or(|event| event.query());
+        has_fired || self.until.has_passed(clock) || !self.context.lock().may_send()
+    }
+}
+
+/// What a worker finds on the board.
+pub(super) enum Next {
+    /// Something to send now.
+    Job(Job),
+    /// What the first of the jobs waits for.
+    Event(Arc<dyn Event>),
+    /// Nothing.
+    Nothing,
+}
+
+/// The part that the forward is computing.
+struct OpenPart {
+    part: PartIdx,
+    /// By layer: whether its hook fired.
+    fired: Vec<bool>,
+}
+
+struct Entry {
+    context: Arc<Context>,
+    open: Option<OpenPart>,
+    /// Layers that no hook handed in, of parts that are computed.
+    unfired: Vec<(PartIdx, usize)>,
+    is_closed: bool,
+    /// Behind the last forward that computed a part of it.
+    end: Option<Arc<dyn Event>>,
+}
+
+/// What was never handed in when a request was closed.
+#[derive(Default)]
+pub(super) struct Closed {
+    pub(super) unfired: Vec<(PartIdx, usize)>,
+    pub(super) end: Option<Arc<dyn Event>>,
+}
+
+/// The board.
+#[derive(Default)]
+pub(super) struct Board {
+    entries: HashMap<RequestId, Entry>,
+    /// What hooks handed in. The events are of one stream, and fire in this order.
+    jobs: VecDeque<Job>,
+    /// What `finish` has the workers send: not behind the layers of a forward that is queued meanwhile.
+    endings: VecDeque<Job>,
+    /// A worker waits for the event of the first job; the others look after the rest.
+    pub(super) is_awaited: bool,
+    /// Threads that wait for a job: none is woken that would find out by itself.
+    pub(super) num_idle: u32,
+}
+
+impl Board {
+    pub(super) fn num_requests(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn has(&self, id: RequestId) -> bool {
+        self.entries.contains_key(&id)
+    }
+
+    pub(super) fn context(&self, id: RequestId) -> Option<Arc<Context>> {
+        self.entries.get(&id).map(|entry| Arc::clone(&entry.context))
+    }
+
+    pub(super) fn contexts(&self) -> Vec<Arc<Context>> {
+        self.entries.values().map(|entry| Arc::clone(&entry.context)).collect()
+    }
+
+    pub(super) fn insert(&mut self, context: Arc<Context>) {
+        let entry = Entry {
+            context: Arc::clone(&context),
+            open: None,
+            unfired: Vec::new(),
+            is_closed: false,
+            end: None,
+        };
+        self.entries.insert(context.id(), entry);
+    }
+
+    /// Removes a request, if it is still this one; whether it was.
+    pub(super) fn remove(&mut self, context: &Arc<Context>) -> bool {
+        let is_it = self.is_there(context);
+        if is_it {
+            self.entries.remove(&context.id());
+        }
+        is_it
+    }
+
+    /// Whether the request of that number is this one: it may have been dropped, and its number registered anew.
+    pub(super) fn is_there(&self, context: &Arc<Context>) -> bool {
+        self.entries.get(&context.id()).is_some_and(|entry| Arc::ptr_eq(&entry.context, context))
+    }
+
+    /// Whether a forward has begun and not ended.
+    pub(super) fn is_in_forward(&self) -> bool {
+        let mut open = self.entries.values().filter_map(|entry| entry.open.as_ref());
+        open.any(|open| open.fired.contains(&true))
+    }
+
+    /// Whether a request is being finished or dropped.
+    pub(super) fn is_closed(&self, id: RequestId) -> bool {
+        self.entries.get(&id).is_none_or(|entry| entry.is_closed)
+    }
+
+    /// Whether the forward that computes a part of the request has not ended.
+    pub(super) fn is_open(&self, id: RequestId) -> bool {
+        self.entries.get(&id).is_some_and(|entry| entry.open.is_some())
+    }
+
+    /// Layers of a part that `finish` is to send.
+    pub(super) fn leave_to_finish(
+        &mut self,
+        id: RequestId,
+        part: PartIdx,
+        layers: impl Iterator<Item = usize>,
+    ) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.unfired.extend(layers.map(|layer| (part, layer)));
+        }
+    }
+
+    /// Layers of a part that are complete once `event` has fired.
+    pub(super) fn enqueue(
+        &mut self,
+        id: RequestId,
+        part: PartIdx,
+        layers: impl Iterator<Item = usize>,
+        event: &Arc<dyn Event>,
+        until: Until,
+    ) {
+        let Some(entry) = self.entries.get_mut(&id).filter(|entry| !entry.is_closed) else { return };
+        for layer in layers {
+            entry.context.count_enqueued();
+            let (context, event) = (Arc::clone(&entry.context), Arc::clone(event));
+            self.jobs.push_back(Job { context, work: Work::Layer(part, layer), event: Some(event), until });
+        }
+    }
+
+    /// What `finish` has the workers send.
+    pub(super) fn put(&mut self, job: Job) {
+        self.endings.push_back(job);
+    }
+
+    /// The part that was open is computed. Whether one was; `None` where the request is closed. What `finish` sends of it waits
+    /// for another event than that of an earlier forward.
+    pub(super) fn end_part(&mut self, id: RequestId) -> Option<bool> {
+        let entry = self.entries.get_mut(&id).filter(|entry| !entry.is_closed)?;
+        let was_open = entry.open.is_some();
+        if was_open {
+            entry.end = None;
+        }
+        entry.end_part();
+        Some(was_open)
+    }
+
+    /// From now on hooks of the first `num_layers` layers hand in this part.
+    pub(super) fn open(&mut self, id: RequestId, part: PartIdx, num_layers: usize) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.open = Some(OpenPart { part, fired: vec![false; num_layers] });
+        }
+    }
+
+    /// A hook: hands in `layer` of every open part, once. Returns how many were handed in.
+    pub(super) fn hook(&mut self, layer: usize, event: &Arc<dyn Event>, until: Until) -> usize {
+        let Self { entries, jobs, .. } = self;
+        let before = jobs.len();
+        for entry in entries.values_mut().filter(|entry| !entry.is_closed) {
+            let Some(open) = &mut entry.open else { continue };
+            let Some(fired) = open.fired.get_mut(layer) else { continue };
+            if !std::mem::replace(fired, true) {
+                entry.context.count_enqueued();
+                let (context, event) = (Arc::clone(&entry.context), Arc::clone(event));
+                let work = Work::Layer(open.part, layer);
+                jobs.push_back(Job { context, work, event: Some(event), until });
+            }
+        }
+        jobs.len() - before
+    }
+
+    /// The forward ended, and `event` is behind it. Returns whose parts it had computed.
+    pub(super) fn end_forward(&mut self, event: &Arc<dyn Event>) -> Vec<Arc<Context>> {
+        let mut ended = Vec::new();
+        for entry in self.entries.values_mut().filter(|entry| entry.open.is_some()) {
+            entry.end_part();
+            entry.end = Some(Arc::clone(event));
+            ended.push(Arc::clone(&entry.context));
+        }
+        ended
+    }
+
+    /// Closes a request to hooks. Returns what it left, to the first who asks, and whether a part was open.
+    pub(super) fn close(&mut self, id: RequestId) -> Option<(Closed, bool)> {
+        let entry = self.entries.get_mut(&id).filter(|entry| !entry.is_closed)?;
+        entry.is_closed = true;
+        let was_open = entry.open.is_some();
+        entry.end_part();
+        let unfired = std::mem::take(&mut entry.unfired);
+        let end = entry.end.take().filter(|_| !was_open);
+        Some((Closed { unfired, end }, was_open))
+    }
+
+    /// What is to be done next.
+    pub(super) fn next(&mut self, clock: &dyn Clock) -> Next {
+        let ready = self.endings.iter().position(|job| job.is_ready(clock));
+        if let Some(job) = ready.and_then(|idx| self.endings.remove(idx)) {
+            return Next::Job(job);
+        }
+        if self.jobs.front().is_some_and(|job| job.is_ready(clock)) {
+            return self.jobs.pop_front().map_or(Next::Nothing, Next::Job);
+        }
+        let first = self.jobs.front().or(self.endings.front());
+        first.and_then(|job| job.event.clone()).map_or(Next::Nothing, Next::Event)
+    }
+}
+
+impl Entry {
+    /// What the open part was not handed in for is left to `finish`.
+    fn end_part(&mut self) {
+        if let Some(OpenPart { part, fired }) = self.open.take() {
+            let unfired = (0..).zip(fired).filter(|(_, fired)| !fired).map(|(layer, _)| (part, layer));
+            self.unfired.extend(unfired);
+        }
+    }
+}

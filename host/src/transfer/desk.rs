@@ -1,0 +1,96 @@
+//! The desk: what a manager's threads and its callers share.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::board::{Board, Job, Work};
+use super::context::Context;
+use super::shared::Shared;
+use crate::device::Event;
+
+/// What a look at everything in flight found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Look {
+    /// Nothing is.
+    Nothing,
+    /// Something is.
+    InFlight,
+    /// Something came to its end.
+    Ended,
+}
+
+/// What threads and callers share.
+pub(super) struct Desk {
+    pub(super) shared: Arc<Shared>,
+    pub(super) board: Mutex<Board>,
+    pub(super) work_came: Condvar,
+    /// Open parts: without one, the end of a forward does nothing.
+    pub(super) num_open: AtomicUsize,
+    /// Of these, parts whose layers hooks hand in: without one, a hook does nothing.
+    pub(super) num_hooked: AtomicUsize,
+    pub(super) is_stopping: AtomicBool,
+}
+
+impl Desk {
+    /// Whether the manager ends.
+    pub(super) fn is_stopping(&self) -> bool {
+        // Relaxed: who waits is woken under the board's lock, or looks again soon.
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// A part of `context` was opened. Relaxed: parts are opened by the forward's thread, or before it goes on.
+    pub(super) fn count_opened(&self, context: &Context) {
+        self.num_open.fetch_add(1, Ordering::Relaxed);
+        self.num_hooked.fetch_add(usize::from(context.is_per_layer), Ordering::Relaxed);
+    }
+
+    /// A part of `context` is open no more, if it was.
+    pub(super) fn count_ended(&self, context: &Context, was_open: bool) {
+        self.num_open.fetch_sub(usize::from(was_open), Ordering::Relaxed);
+        self.num_hooked.fetch_sub(usize::from(was_open && context.is_per_layer), Ordering::Relaxed);
+    }
+
+    /// Wakes threads for what was put on `board`.
+    pub(super) fn wake(&self, board: MutexGuard<'_, Board>) {
+        let wakes = board.num_idle > 0;
+        drop(board);
+        if wakes {
+            self.work_came.notify_all();
+        }
+    }
+
+    /// Asks the engine about everything that is in flight, and looks at deadlines.
+    pub(super) fn look(&self) -> Look {
+        let contexts = self.lock().contexts();
+        let look_at = |context: &Arc<Context>| {
+            let has_ended = context.poll();
+            // Behind the question: what is done in time is not late because nobody asked.
+            context.expire();
+            match (has_ended, context.lock().is_idle()) {
+                (true, _) => Look::Ended,
+                (false, false) => Look::InFlight,
+                (false, true) => Look::Nothing,
+            }
+        };
+        contexts.iter().map(look_at).max().unwrap_or(Look::Nothing)
+    }
+
+    /// Has the workers send more of a request, behind `event`.
+    pub(super) fn put(
+        &self,
+        context: &Arc<Context>,
+        works: impl Iterator<Item = Work>,
+        event: Option<&Arc<dyn Event>>,
+    ) {
+        let mut board = self.lock();
+        for work in works {
+            let (context, event) = (Arc::clone(context), event.map(Arc::clone));
+            board.put(Job { context, work, event, until: self.shared.event_until() });
+        }
+        self.wake(board);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

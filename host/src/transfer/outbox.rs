@@ -1,0 +1,112 @@
+//! Registered memory that epoch words and completion records are sent from: one outbox a request.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::engine::{EngineError, RegistrationId, TransferEngine};
+use super::ids::TransferEpoch;
+use super::record::{CompletionRecord, RECORD_BYTES};
+use crate::device::{Device, DeviceBuffer, DeviceError};
+
+/// Where an outbox's first record is; its epoch word stands at 0.
+const RECORDS_OFFSET: u64 = RECORD_BYTES;
+
+/// Memory for a fixed number of outboxes.
+pub(super) struct Outboxes {
+    memory: DeviceBuffer,
+    registration: RegistrationId,
+    bytes_each: u64,
+    free: Mutex<Vec<u32>>,
+}
+
+/// One request's outbox. It goes back only when nothing reads it any more.
+#[derive(Clone, Debug)]
+pub(super) struct Outbox {
+    idx: u32,
+    memory: DeviceBuffer,
+}
+
+impl Outboxes {
+    /// Allocates and registers `num` outboxes with room for `max_workers` records each.
+    pub(super) fn new(
+        device: &dyn Device,
+        engine: &dyn TransferEngine,
+        num: u32,
+        max_workers: u32,
+    ) -> Result<Self, OutboxError> {
+        let bytes_each = RECORDS_OFFSET + u64::from(max_workers) * RECORD_BYTES;
+        let memory = device.alloc(u64::from(num) * bytes_each)?;
+        let registration = engine.register(&memory)?;
+        Ok(Self { memory, registration, bytes_each, free: Mutex::new((0..num).rev().collect()) })
+    }
+
+    /// An outbox whose word is `epoch`; `None` where all are taken.
+    pub(super) fn take(
+        &self,
+        device: &dyn Device,
+        epoch: TransferEpoch,
+    ) -> Result<Option<Outbox>, DeviceError> {
+        let Some(idx) = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop() else {
+            return Ok(None);
+        };
+        let start = u64::from(idx) * self.bytes_each;
+        let outbox = self.memory.slice(start..start + self.bytes_each).and_then(|memory| {
+            device.write(&epoch.0.to_le_bytes(), &memory)?;
+            Ok(Outbox { idx, memory })
+        });
+        if outbox.is_err() {
+            self.give_back(idx);
+        }
+        outbox.map(Some)
+    }
+
+    /// Takes an outbox back that nothing reads any more.
+    pub(super) fn recycle(&self, outbox: &Outbox) {
+        self.give_back(outbox.idx);
+    }
+
+    fn give_back(&self, idx: u32) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(idx);
+    }
+
+    /// Whether no outbox is taken.
+    pub(super) fn all_free(&self) -> bool {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        free * self.bytes_each == self.memory.bytes()
+    }
+
+    /// The engine's handle of the memory.
+    pub(super) const fn registration(&self) -> RegistrationId {
+        self.registration
+    }
+}
+
+impl Outbox {
+    /// Address of the epoch word.
+    pub(super) const fn word_addr(&self) -> u64 {
+        self.memory.addr()
+    }
+
+    /// Writes the record for `worker` and returns its address.
+    pub(super) fn write_record(
+        &self,
+        device: &dyn Device,
+        worker: u32,
+        record: CompletionRecord,
+    ) -> Result<u64, DeviceError> {
+        let start = RECORDS_OFFSET + u64::from(worker) * RECORD_BYTES;
+        let memory = self.memory.slice(start..start + RECORD_BYTES)?;
+        device.write(&record.to_bytes(), &memory)?;
+        Ok(memory.addr())
+    }
+}
+
+/// Why there are no outboxes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutboxError {
+    /// No memory.
+    #[error("memory for completion records: {0}")]
+    Device(#[from] DeviceError),
+    /// The engine did not register it.
+    #[error("memory for completion records: {0}")]
+    Engine(#[from] EngineError),
+}
