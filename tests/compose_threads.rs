@@ -81,10 +81,12 @@ fn staging_exactly_full_passes_and_one_page_over_fails_everywhere_before_anythin
 fn a_forward_waits_for_no_stream_between_its_layers() {
     on_threads(3, |setup| {
         let mut bench = Bench::usual(&setup, model(5, PAGE_SIZE), 64);
-        let batch = BatchMaker::new(64, PAGE_SIZE).fresh(&[50, 9]);
-        for strategy in ALL {
+        let mut maker = BatchMaker::new(64, PAGE_SIZE);
+        // In the second batch all ranks but the first have nothing to compute.
+        let batches = [maker.fresh(&[50, 9]), maker.fresh(&[0, 1])];
+        for (batch, strategy) in batches.iter().flat_map(|batch| ALL.map(|strategy| (batch, strategy))) {
             let Bench { composer, oracle, model, device } = &mut bench;
-            let mut flight = composer.begin(&batch, StrategyChoice::Exactly(strategy)).unwrap();
+            let mut flight = composer.begin(batch, StrategyChoice::Exactly(strategy)).unwrap();
             let inputs: Vec<_> =
                 (0..5).map(|layer| layer_inputs(&flight, oracle, &**device, model, layer)).collect();
             let before = flight.stream().num_host_syncs();

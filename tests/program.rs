@@ -70,6 +70,15 @@ fn expect_report(stdout: &str, num_ranks: u64, transport: &str, batches: u64) ->
     for key in ["median", "p99", "max"] {
         assert!(report["barrier_us"][key].as_f64() > Some(0.0), "{report}");
     }
+    let stats = &report["stats"];
+    assert_eq!(stats["egress_bytes"].as_array().map(Vec::len), Some(num_ranks as usize));
+    assert!(
+        stats["egress_skew"].as_f64() >= Some(1.0) && stats["lower_bound_ms"].as_f64() > Some(0.0),
+        "{stats}"
+    );
+    let waits = &stats["barrier_waits"];
+    assert_eq!(waits["late_ranks"].as_array().map(Vec::len), Some(num_ranks as usize), "{stats}");
+    assert!(waits["num_barriers"].as_u64() > Some(0) && waits["num_untimed"] == 0, "{stats}");
     report
 }
 
@@ -77,7 +86,7 @@ fn expect_report(stdout: &str, num_ranks: u64, transport: &str, batches: u64) ->
 fn help_names_commands_models_strategies_and_exit_codes() {
     let help = run(cpkv().arg("--help"));
     assert_eq!((help.code, &*help.stderr), (Some(0), ""));
-    for word in ["compose", "doctor", "Exit status", "mpirun"] {
+    for word in ["compose", "plan", "doctor", "Exit status", "mpirun"] {
         assert!(help.stdout.contains(word), "{word}");
     }
     let help = run(cpkv().args(["compose", "--help"])).stdout;
@@ -102,6 +111,9 @@ fn without_json_there_is_a_table() {
     expect_progress(&outcome.stderr, 1);
     assert!(STRATEGIES.iter().all(|name| outcome.stdout.contains(name)), "{}", outcome.stdout);
     assert!(!outcome.stdout.contains("NO"));
+    for word in ["egress: busiest rank over mean", "longest wait in a layer's barrier"] {
+        assert!(outcome.stdout.contains(word), "{word}: {}", outcome.stdout);
+    }
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn pure_modules_are_pure() {
 }
 
 #[test]
-fn mpi_and_cuda_stay_where_they_belong() {
+fn mpi_cuda_and_nixl_stay_where_they_belong() {
     check(imports::escaped);
     let found =
         |path: &str| lines(imports::escaped, path, "use mpi::traits::A;\nuse crate::group::mpi::B;\n");
@@ -145,6 +145,9 @@ fn mpi_and_cuda_stay_where_they_belong() {
     assert_eq!(found("host/src/group/threads.rs"), [1, 2]);
     assert_eq!(lines(imports::escaped, "host/src/symm/a.rs", "use cust::memory::A;\n"), [1]);
     assert_eq!(lines(imports::escaped, "host/src/symm/ipc.rs", "use cust::memory::A;\n"), NONE);
+    let nixl = |path: &str| lines(imports::escaped, path, "use nixl_sys::Agent;\n");
+    assert_eq!(nixl("host/src/transfer/engine/nixl/a.rs"), NONE);
+    assert_eq!(nixl("host/src/transfer/engine/mod.rs"), [1]);
 }
 
 #[test]

@@ -36,7 +36,7 @@ const IMPURE_STD: [&str; 4] = ["thread", "net", "os", "process"];
 const PURE_KERNELS: [&str; 3] = ["abi", "fp8", "half"];
 
 /// Names that only some files may have, so that a build without them stays one.
-const CONFINED: [(&str, &[&str]); 2] = [
+const CONFINED: [(&str, &[&str]); 3] = [
     (
         "mpi::",
         &[
@@ -47,6 +47,7 @@ const CONFINED: [(&str, &[&str]); 2] = [
         ],
     ),
     ("cust::", &["host/src/device/cuda", "host/src/symm/ipc", "host/src/collective/nccl"]),
+    ("nixl_sys::", &["host/src/transfer/engine/nixl/"]),
 ];
 
 /// The top-level module of a file of the library or the program.

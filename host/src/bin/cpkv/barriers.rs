@@ -3,15 +3,27 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use cpkv::compose::Composer;
 use cpkv::deadline::Deadline;
+use cpkv::group::Group;
 
 use crate::baselines::PeerLibrary;
 use crate::error::RunError;
 use crate::samples::Samples;
 
-const BARRIERS_A_BLOCK: u32 = 1000;
-const NUM_BLOCKS: u32 = 5;
+/// How many barriers are timed.
+#[derive(Clone, Copy)]
+pub(crate) struct Blocks {
+    /// Barriers of a block, one right behind the other.
+    pub(crate) num_barriers: u32,
+    /// Blocks of each kind that count; one more warms up.
+    pub(crate) num_blocks: u32,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self { num_barriers: 1000, num_blocks: 5 }
+    }
+}
 
 /// Times in microseconds.
 #[derive(Default)]
@@ -22,19 +34,20 @@ pub(crate) struct BarrierTimes {
 
 /// Runs the benchmark. Collective.
 pub(crate) fn measure(
-    composer: &mut Composer,
+    group: &mut Group,
     library: Option<&Arc<dyn PeerLibrary>>,
+    blocks: Blocks,
 ) -> Result<BarrierTimes, RunError> {
     let mut times = BarrierTimes::default();
     // One block of each to warm up.
-    for block in 0..=NUM_BLOCKS {
-        let ours = composer.group_mut().time_barriers(BARRIERS_A_BLOCK)?;
+    for block in 0..=blocks.num_blocks {
+        let ours = group.time_barriers(blocks.num_barriers)?;
         let ours: Vec<_> = ours.iter().map(|timing| timing.left_ns - timing.entered_ns).collect();
-        let ours = slowest(composer, &ours)?;
+        let ours = slowest(group, &ours)?;
         let theirs = match library {
             Some(library) => {
-                let theirs = time_library(composer, library)?;
-                slowest(composer, &theirs)?
+                let theirs = time_library(group, library, blocks.num_barriers)?;
+                slowest(group, &theirs)?
             }
             None => Vec::new(),
         };
@@ -46,22 +59,25 @@ pub(crate) fn measure(
     Ok(times)
 }
 
-fn time_library(composer: &mut Composer, library: &Arc<dyn PeerLibrary>) -> Result<Vec<u64>, RunError> {
+fn time_library(
+    group: &mut Group,
+    library: &Arc<dyn PeerLibrary>,
+    num_barriers: u32,
+) -> Result<Vec<u64>, RunError> {
     let (sender, receiver) = channel();
     let library = Arc::clone(library);
     let body = move || {
         // Nobody listens where the host gave up meanwhile.
-        let _ = sender.send(library.time_barriers(BARRIERS_A_BLOCK)?);
+        let _ = sender.send(library.time_barriers(num_barriers)?);
         Ok(())
     };
-    composer.group().stream().host_call("timed MPI barriers", Box::new(body))?;
-    composer.group_mut().synchronize()?;
+    group.stream().host_call("timed MPI barriers", Box::new(body))?;
+    group.synchronize()?;
     Ok(receiver.try_recv().unwrap_or_default())
 }
 
 /// For each barrier of a block: the slowest rank's time, in microseconds.
-fn slowest(composer: &Composer, mine_ns: &[u64]) -> Result<Vec<f64>, RunError> {
-    let group = composer.group();
+fn slowest(group: &Group, mine_ns: &[u64]) -> Result<Vec<f64>, RunError> {
     let deadline = Deadline::after(group.options().bootstrap_timeout);
     let blob: Vec<u8> = mine_ns.iter().flat_map(|time| time.to_le_bytes()).collect();
     let blobs = group.bootstrap().all_gather("barrier times", &blob, deadline)?;

@@ -1,27 +1,25 @@
 //! `cpkv compose`: proves every strategy's bytes on batches of a trace, then times them against yardsticks.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use cpkv::compose::{BatchInFlight, Composer, LayerInputs, SharedPool, StrategyChoice};
+use cpkv::compose::{Composer, LayerInputs, StrategyChoice};
 use cpkv::deadline::Deadline;
-use cpkv::device::{Device, MemoryKind};
-use cpkv::group::{Group, GroupOptions};
-use cpkv::model::ModelSpec;
-use cpkv::plan::{Batch, BatchPlan, Strategy};
+use cpkv::device::Device;
+use cpkv::plan::{Batch, BatchPlan};
 use cpkv::verify::Oracle;
 use cpkv::workload::PlannedBatch;
 
 use crate::args::ComposeArgs;
-use crate::barriers;
-use crate::baselines::{self, Scratch, contributions, dense_bytes};
+use crate::barriers::{self, Blocks};
+use crate::baselines::Scratch;
 use crate::devices;
 use crate::error::RunError;
-use crate::job::Job;
+use crate::job::{Job, Wanted};
 use crate::progress::Progress;
 use crate::ranks::{self, RankEnv};
 use crate::report::{Measured, Report};
-use crate::timing::{Span, Window, group_ms};
+use crate::rig::compose_rig;
+use crate::stopwatch::{Stopwatch, scratch};
 
 /// What dense buffers hold before each compose.
 const POISON: u8 = 0xC3;
@@ -30,8 +28,14 @@ const MAX_MESSAGE_BYTES: usize = 512;
 
 /// Runs the command.
 pub(crate) fn run(args: ComposeArgs) -> Result<(), RunError> {
-    let size = ranks::group_size(args.ranks)?;
-    let job = Job::prepare(&args, size)?;
+    let size = ranks::group_size(args.trace.ranks)?;
+    let wanted = Wanted {
+        strategy: args.strategy,
+        rounds: args.rounds,
+        dense_arena: args.dense_arena,
+        time_barriers: true,
+    };
+    let job = Job::prepare(&args.trace, wanted, size)?;
     let platform = devices::choose(args.device)?;
     let report = ranks::run_all(size, job.timeout, &platform, |env| RankRun::start(&env, &job)?.run())?;
     if let Some(report) = report {
@@ -60,17 +64,7 @@ impl<'a> RankRun<'a> {
         let progress = Progress::start(env.rank(), job.num_steps());
         progress.part("registering");
         let device = Arc::clone(&env.device);
-        let options = GroupOptions {
-            barrier_timeout: job.timeout,
-            host_timeout: 3 * job.timeout,
-            bootstrap_timeout: (2 * job.timeout).max(Duration::from_secs(5)),
-            checked: true,
-            num_spins: None,
-        };
-        let (bootstrap, backend) = (Arc::clone(&env.bootstrap), Arc::clone(&env.backend));
-        let group = Group::register(bootstrap, Arc::clone(&device), backend, options)?;
-        let pool = SharedPool::register(&group, job.model.clone(), job.num_pool_pages)?;
-        let composer = Composer::register(group, pool, Some(Arc::clone(&env.collective)), job.options)?;
+        let composer = compose_rig(env, job)?;
         let oracle = Oracle::new(job.model.clone(), job.num_pool_pages, job.seed);
         Ok(Self { env, job, device, composer, oracle, measured: Measured::default(), progress })
     }
@@ -82,7 +76,8 @@ impl<'a> RankRun<'a> {
         }
         if self.composer.group().unreachable().is_none() {
             self.progress.part("timing barriers");
-            self.measured.barriers = barriers::measure(&mut self.composer, self.env.library.as_ref())?;
+            self.measured.barriers =
+                barriers::measure(self.composer.group_mut(), self.env.library.as_ref(), Blocks::default())?;
         }
         self.progress.step("closing");
         self.measured.stats = self.composer.stats();
@@ -109,13 +104,14 @@ impl<'a> RankRun<'a> {
             self.prove(batch, choice, &inputs)?;
         }
         if self.job.rounds > 0 {
-            let scratch = self.scratch(&plan)?;
+            let scratch = scratch(self.env, &plan, &self.job.model)?;
             for round in 0..self.job.rounds {
                 self.progress.step(&format!("batch {}: timing round {round}", planned.batch_idx));
-                self.timed_round(batch, &inputs, &scratch)?;
+                self.timed_round(batch, &plan, &inputs, &scratch)?;
             }
         }
         self.measured.num_slots.push(plan.slots.num_slots());
+        self.measured.traffic.batch(&plan.slots, &self.job.model);
         self.oracle.persisted(&plan.slots);
         Ok(())
     }
@@ -179,136 +175,29 @@ impl<'a> RankRun<'a> {
     fn timed_round(
         &mut self,
         batch: &Batch,
+        plan: &BatchPlan,
         inputs: &[LayerInputs],
         scratch: &Scratch,
     ) -> Result<(), RunError> {
+        let measured = &mut self.measured;
+        let mut watch = Stopwatch { env: self.env, composer: &mut self.composer, batch, inputs };
         for &choice in &self.job.strategies {
-            self.time_strategy(batch, choice, inputs)?;
+            let composed = watch.strategy(choice)?;
+            measured.time(composed.strategy, composed.ms);
+            measured.compact_collective.extend(composed.collective_ms);
         }
-        if self.composer.staging_pages().is_some() {
-            let ms = self.time(batch, StrategyChoice::Exactly(Strategy::StagingFill), |flight| {
-                for (layer, inputs) in inputs.iter().enumerate() {
-                    // SAFETY: nothing reads the dense buffer before the next compose; the batch ends behind this,
-                    // and the ranks exchange their times before they go on.
-                    unsafe { flight.run_without_barrier(layer, inputs) }?;
-                }
-                Ok(())
-            })?;
-            self.measured.ideal.push(ms);
-        }
-        self.time_yardsticks(batch, scratch)
-    }
-
-    fn time_strategy(
-        &mut self,
-        batch: &Batch,
-        choice: StrategyChoice,
-        inputs: &[LayerInputs],
-    ) -> Result<(), RunError> {
-        let mut marks = Vec::new();
-        let mut strategy = Strategy::StagingFill;
-        let ms = self.time(batch, choice, |flight| {
-            strategy = flight.strategy();
-            flight.mark_collectives();
-            for (layer, inputs) in inputs.iter().enumerate() {
-                flight.compose_layer(layer, inputs)?;
-            }
-            marks = flight.collective_marks().to_vec();
-            Ok(())
-        })?;
-        self.measured.time(strategy, ms);
-        if strategy == Strategy::GatherCompact {
-            let windows: Vec<_> = marks.into_iter().map(|[start, end]| Window { start, end }).collect();
-            let ms = group_ms(&*self.env.bootstrap, &windows, Span::SinceLastStart, self.deadline())?;
-            self.measured.compact_collective.push(ms.iter().sum());
-        }
-        Ok(())
-    }
-
-    /// Times `body` on the group's stream, from a common start.
-    fn time(
-        &mut self,
-        batch: &Batch,
-        choice: StrategyChoice,
-        body: impl FnOnce(&mut BatchInFlight<'_>) -> Result<(), RunError>,
-    ) -> Result<f64, RunError> {
-        let deadline = self.deadline();
-        let has_peers = self.composer.group().unreachable().is_none();
-        let mut flight = self.composer.begin(batch, choice)?;
-        flight.synchronize()?;
-        if has_peers {
-            flight.barrier(u32::MAX)?;
-        } else {
-            self.env.bootstrap.barrier("common start", deadline)?;
-        }
-        let start = flight.stream().record()?;
-        body(&mut flight)?;
-        let end = flight.stream().record()?;
-        flight.finish()?;
-        let ms = group_ms(&*self.env.bootstrap, &[Window { start, end }], Span::Makespan, deadline)?;
-        Ok(ms[0])
-    }
-
-    fn time_yardsticks(&mut self, batch: &Batch, scratch: &Scratch) -> Result<(), RunError> {
-        let (model, rank, size) = (&self.job.model, self.env.rank().idx(), self.job.group_size);
+        measured.ideal.extend(watch.ideal()?);
         let choice = self.job.strategies[0];
-        let layers = 0..model.num_layers();
-        let ms = self.time(batch, choice, |flight| {
-            for layer in layers.clone() {
-                for (_, bytes) in dense_bytes(flight.plan(), model, layer) {
-                    baselines::memcpy(flight.stream(), scratch, bytes)?;
-                }
-            }
-            Ok(())
-        })?;
-        self.measured.memcpy.push(ms);
-        let is_host = self.device.memory() == MemoryKind::Host;
-        let Some(library) = self.env.library.as_ref().filter(|_| is_host) else { return Ok(()) };
-        let ms = self.time(batch, choice, |flight| {
-            for layer in layers.clone() {
-                for (id, _) in dense_bytes(flight.plan(), model, layer) {
-                    let page_bytes = model.buffers[id.idx()].spec.page_bytes();
-                    let counts = contributions(flight.plan(), size, page_bytes);
-                    let call = baselines::all_gather(library, scratch, rank, counts);
-                    flight.stream().host_call("MPI_Allgatherv", call)?;
-                }
-            }
-            Ok(())
-        })?;
-        self.measured.mpi_allgatherv.push(ms);
-        let mut windows = Vec::new();
-        let ms = self.time(batch, choice, |flight| {
-            for layer in layers.clone() {
-                let bytes = compact_bytes(flight, model, layer);
-                let start = flight.stream().record()?;
-                flight.stream().host_call("MPI_Allreduce", baselines::all_reduce(library, scratch, bytes))?;
-                windows.push(Window { start, end: flight.stream().record()? });
-            }
-            Ok(())
-        })?;
-        self.measured.mpi_allreduce.push(ms);
-        let ms = group_ms(&*self.env.bootstrap, &windows, Span::SinceLastStart, self.deadline())?;
-        self.measured.bare_collective.push(ms.iter().sum());
+        let ms = watch.memcpy(choice, scratch)?;
+        measured.memcpy.push(ms);
+        measured.traffic.memcpy(&plan.slots, &self.job.model, ms);
+        measured.mpi_allgatherv.extend(watch.all_gather(choice, scratch)?);
+        if let Some(reduced) = watch.all_reduce(choice, scratch)? {
+            measured.mpi_allreduce.push(reduced.ms);
+            measured.bare_collective.push(reduced.bare_ms);
+        }
         Ok(())
     }
-
-    /// Memory for the yardsticks, as large as the largest layer's buffers.
-    fn scratch(&self, plan: &BatchPlan) -> Result<Scratch, RunError> {
-        let model = &self.job.model;
-        let layer_bytes = |layer| dense_bytes(plan, model, layer).iter().map(|dense| dense.1).sum();
-        let bytes: u64 = (0..model.num_layers()).map(layer_bytes).max().unwrap_or(0);
-        Ok(Scratch { src: self.device.alloc(bytes)?, dst: self.device.alloc(bytes)? })
-    }
-
-    fn deadline(&self) -> Deadline {
-        Deadline::after(self.composer.group().options().bootstrap_timeout)
-    }
-}
-
-/// Bytes of the packed current pages of a layer.
-fn compact_bytes(flight: &BatchInFlight<'_>, model: &ModelSpec, layer: usize) -> u64 {
-    let num_current = u64::from(flight.plan().slots.num_current());
-    model.buffers_of(layer).iter().map(|id| num_current * model.buffers[id.idx()].spec.page_bytes()).sum()
 }
 
 fn name_of(choice: StrategyChoice) -> &'static str {

@@ -1,11 +1,17 @@
 //! Why the program ends with a status other than 0.
 
+use std::path::PathBuf;
+
 use cpkv::compose::ComposeError;
 use cpkv::device::DeviceError;
 use cpkv::group::{BootstrapError, GroupError};
 use cpkv::model::ModelError;
 use cpkv::symm::RegisterError;
-use cpkv::units::{Rank, UnitError};
+use cpkv::transfer::decode::{ArrivalError, DirectoryError, WorkerError};
+use cpkv::transfer::{
+    BlockError, Cause, EngineError, EngineProblem, HandshakeError, OutboxError, RequestId, TransferError,
+};
+use cpkv::units::{PageId, Rank, UnitError};
 use cpkv::workload::{TraceError, WorkloadError};
 use thiserror::Error;
 
@@ -24,6 +30,12 @@ pub(crate) enum RunError {
     HeapVariable { value: String },
     #[error("the trace has no batch: it is empty, or `--batches` is 0")]
     NoBatch,
+    #[error(
+        "no batch {batch}: with these limits the trace has {num_batches}, numbered from 0: choose another `--batch`"
+    )]
+    NoSuchBatch { batch: u32, num_batches: usize },
+    #[error("cannot write the picture to {}: {problem}", path.display())]
+    Picture { path: PathBuf, problem: std::io::Error },
     #[cfg(feature = "mpi")]
     #[error(
         "rank {with} runs on a GPU but rank {without} cannot: {reason}. Give every rank one, or say `--device auto`, or \
@@ -63,6 +75,60 @@ pub(crate) enum RunError {
     Rank { rank: Rank, message: String },
     #[error("not exact: {}", .0.join("; "))]
     NotExact(Vec<String>),
+    #[error(
+        "`--engine in-process` copies within one process, and under mpirun the ranks are processes: say `--engine nixl`, or \
+         start it without mpirun"
+    )]
+    InProcessUnderMpi,
+    #[error(
+        "`--engine nixl`: this build has no NIXL: build with `--features nixl`, or say `--engine in-process`"
+    )]
+    NoNixl,
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
+    #[error(transparent)]
+    Outbox(#[from] OutboxError),
+    #[error("decode workers: {0}")]
+    Route(Cause),
+    #[error(transparent)]
+    Blocks(#[from] BlockError),
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    #[error(transparent)]
+    Arrival(#[from] ArrivalError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error("decode worker {worker} {problem}")]
+    DecodeWorker { worker: u32, problem: String },
+    #[error("{ended}; before that was known: {error}")]
+    WorkerEnded { ended: String, error: Box<RunError> },
+    #[error(
+        "request {request}: pages {pages:?} of it could not be confirmed quiet: see what holds the engine up"
+    )]
+    NotQuiet { request: RequestId, pages: Vec<PageId> },
+    #[error(
+        "request {request} has sent {sent} of {expected} layers times pages after {waited_ms} ms: raise the timeout"
+    )]
+    ChunkTimeout { request: RequestId, sent: u64, expected: u64, waited_ms: u64 },
+    #[error("`{call}`: rank 0 said nothing")]
+    Garbled { call: &'static str },
+    #[error("a decode worker is started by `cpkv run`, which tells it what to do")]
+    NotStarted,
+    #[error("cannot write the timeline {}: {error}", path.display())]
+    Timeline { path: PathBuf, error: std::io::Error },
+    #[error("{}: it is no regular file, and decode workers read the trace again: give a file", path.display())]
+    TraceOnce { path: PathBuf },
+    #[error(
+        "`--compute-us` lets a forward sleep {asleep:?}, longer than the {timeout:?} of `--timeout`: give less, or a longer \
+         timeout"
+    )]
+    ComputeTooLong { asleep: std::time::Duration, timeout: std::time::Duration },
+    #[error("cannot write {}: {error}; give `--report` a folder that can be written to", path.display())]
+    ReportFolder { path: PathBuf, error: std::io::Error },
     #[error("a rank's thread ended by a panic")]
     Panicked,
     #[error("cannot write the report: {0}")]
@@ -82,9 +148,19 @@ impl RunError {
             | Self::Unit(_)
             | Self::HeapVariable { .. }
             | Self::NoBatch
+            | Self::NoSuchBatch { .. }
+            | Self::Picture { .. }
             | Self::NoCuda { .. }
             | Self::RanksUnderMpi { .. }
             | Self::NoMpi
+            | Self::InProcessUnderMpi
+            | Self::Timeline { .. }
+            | Self::TraceOnce { .. }
+            | Self::ComputeTooLong { .. }
+            | Self::Engine(EngineError { problem: EngineProblem::Unavailable { .. }, .. })
+            | Self::NoNixl
+            | Self::NotStarted
+            | Self::ReportFolder { .. }
             | Self::Compose(ComposeError::Plan(_)) => BAD_INPUT,
             #[cfg(feature = "mpi")]
             Self::MixedDevices { .. } => BAD_INPUT,

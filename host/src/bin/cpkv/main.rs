@@ -5,16 +5,23 @@ mod agreement;
 mod args;
 mod barriers;
 mod baselines;
+mod batches;
+mod bench;
 mod compose;
 mod devices;
 mod doctor;
 mod error;
 mod job;
+mod plan;
 mod progress;
 mod ranks;
 mod report;
+mod rig;
+mod run;
 mod samples;
+mod stopwatch;
 mod timing;
+mod traffic;
 
 use std::process::ExitCode;
 use std::thread;
@@ -23,7 +30,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use args::{Cli, Command};
-use error::BAD_INPUT;
+use error::{BAD_INPUT, RunError};
 
 /// How long a process under `mpirun` leaves it to another one to say what all found: `mpirun` ends the job when
 /// the first process fails.
@@ -36,24 +43,33 @@ fn main() -> ExitCode {
         Err(error) if error.use_stderr() && !ranks::speaks() => return leave_it_to_rank_0(),
         Err(error) => error.exit(),
     };
+    let has_engines = matches!(cli.command, Command::Bench(_) | Command::Run(_) | Command::DecodeWorker);
+    if has_engines {
+        run::prepare_engine();
+    }
     let outcome = match cli.command {
         Command::Compose(args) => compose::run(args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Run(args) => run::run(args),
+        Command::DecodeWorker => run::serve(),
+        Command::Plan(args) => plan::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        // Every process finds the same in its input: one of them says it.
-        Err(error) if error.exit_code() == BAD_INPUT && !ranks::speaks() => {
-            thread::sleep(SILENCE);
-            // Still here: rank 0 found nothing wrong.
-            ranks::say(&error.to_string());
-            ExitCode::from(BAD_INPUT)
-        }
-        Err(error) => {
-            ranks::say(&error.to_string());
-            ExitCode::from(error.exit_code())
-        }
+    let code = outcome.map_or_else(|error| tell(&error), |()| 0);
+    if has_engines {
+        run::leave(code);
     }
+    ExitCode::from(code)
+}
+
+/// Says what went wrong; the exit status.
+fn tell(error: &RunError) -> u8 {
+    if error.exit_code() == BAD_INPUT && !ranks::speaks() {
+        // Every process finds the same in its input: one of them says it. Still here: rank 0 found nothing wrong.
+        thread::sleep(SILENCE);
+    }
+    ranks::say(&error.to_string());
+    error.exit_code()
 }
 
 fn leave_it_to_rank_0() -> ExitCode {

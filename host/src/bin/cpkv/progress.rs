@@ -34,6 +34,11 @@ impl Progress {
         self.bar.set_message(next.to_owned());
     }
 
+    /// What is done now, where it is no step and no part: off a terminal it is not said.
+    pub(crate) fn now(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+    }
+
     /// A part of the work begins.
     pub(crate) fn part(&self, what: &str) {
         if self.lines {

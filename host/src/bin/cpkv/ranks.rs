@@ -112,18 +112,23 @@ pub(crate) fn run_all<T: Send>(
             .map(|(rank, thread)| (rank, thread.join().unwrap_or(Err(RunError::Panicked))))
             .collect();
         let mut first = None;
+        // Whose failure it is, and what it says: a rank may tell of another's.
         let mut failures: Vec<(Rank, String)> = Vec::new();
         for (rank, outcome) in outcomes {
             match outcome {
                 Ok(value) => first = first.or(Some(value)),
                 Err(error @ RunError::NotExact(_)) => return Err(error),
+                Err(RunError::Rank { rank, message }) => failures.push((rank, message)),
                 Err(error) => failures.push((rank, error.to_string())),
             }
         }
-        let mut failures = failures.into_iter();
-        if let Some((rank, message)) = failures.next() {
+        if !failures.is_empty() {
+            let (rank, message) = failures.remove(0);
             // What another rank says may be the cause of it.
-            for (other, said) in failures.filter(|(_, said)| *said != message) {
+            failures.sort();
+            failures.dedup();
+            let others = failures.into_iter().filter(|(_, said)| *said != message);
+            for (other, said) in others {
                 say(&format!("rank {other}: {said}"));
             }
             return Err(RunError::Rank { rank, message });

@@ -13,6 +13,7 @@ use crate::error::RunError;
 use crate::job::Job;
 use crate::ranks::RankEnv;
 use crate::samples::Samples;
+use crate::traffic::{StatsReport, Traffic};
 
 /// What a rank measures as it goes. All ranks hold the same values.
 #[derive(Default)]
@@ -29,6 +30,7 @@ pub(crate) struct Measured {
     pub(crate) num_slots: Vec<u32>,
     pub(crate) copy_mechanism: Option<String>,
     pub(crate) stats: Stats,
+    pub(crate) traffic: Traffic,
 }
 
 struct StrategySamples {
@@ -84,7 +86,7 @@ pub(crate) struct Report {
     mpi_copy: Option<String>,
     rounds: u32,
     cores: usize,
-    stats: Stats,
+    stats: StatsReport,
 }
 
 #[derive(Serialize)]
@@ -181,7 +183,7 @@ impl Report {
             mpi_copy: measured.copy_mechanism,
             rounds: job.rounds,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            stats: measured.stats,
+            stats: StatsReport::new(measured.stats, &measured.traffic, round),
         }
     }
 
@@ -284,20 +286,22 @@ impl Report {
                 barrier.median, barrier.p99, barrier.max
             )?;
         }
+        self.stats.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?;
         if !self.collective_reason.is_empty() {
             writeln!(out, "collective {}, since {}", self.collective, self.collective_reason)?;
         }
         if let Some(copy) = &self.mpi_copy {
             writeln!(out, "MPI copies by: {copy}")?;
         }
-        if let Some(reason) = &self.stats.unreachable {
+        if let Some(reason) = &self.stats.stats.unreachable {
             writeln!(out, "no peer access: {reason}")?;
         }
         Ok(())
     }
 }
 
-fn counted(number: usize, what: &str) -> String {
+/// A number of things.
+pub(crate) fn counted(number: usize, what: &str) -> String {
     let plural = match what {
         _ if number == 1 => "",
         "batch" => "es",
@@ -306,7 +310,8 @@ fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-fn mebibytes(bytes: u64) -> String {
+/// Bytes in MiB.
+pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 

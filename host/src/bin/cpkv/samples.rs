@@ -21,8 +21,22 @@ impl Samples {
         self.quantile(0.5)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The samples, to be sent to another rank.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0.into_iter().flat_map(f64::to_le_bytes).collect()
+    }
+
+    /// The samples that bytes of [`Samples::into_bytes`] hold.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
     }
 
     pub(crate) fn extend(&mut self, samples: impl IntoIterator<Item = f64>) {

@@ -1,0 +1,55 @@
+//! Where the page is written: made before anything is measured, so that nobody waits two minutes for an error.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use super::page::page;
+use super::report::BenchReport;
+use crate::error::RunError;
+
+/// The page's file.
+const FILE: &str = "index.html";
+
+/// A folder that can be written to.
+pub(crate) struct ReportFolder {
+    path: PathBuf,
+}
+
+impl ReportFolder {
+    /// Makes the folder where there is none, and sees whether the page can be written. A page that is there stays.
+    pub(crate) fn open(folder: &Path) -> Result<Self, RunError> {
+        let path = folder.join(FILE);
+        let failed = |error| RunError::ReportFolder { path: path.clone(), error };
+        fs::create_dir_all(folder).map_err(failed)?;
+        OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        Ok(Self { path })
+    }
+
+    /// Writes the page.
+    pub(crate) fn write(&self, report: &BenchReport) -> Result<(), RunError> {
+        let page = page(report).map_err(std::io::Error::from)?;
+        fs::write(&self.path, page).map_err(|error| RunError::ReportFolder { path: self.path.clone(), error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_made_and_a_page_that_is_there_stays_until_it_is_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = temp.path().join("a/b");
+        ReportFolder::open(&folder).unwrap();
+        fs::write(folder.join(FILE), "before").unwrap();
+        ReportFolder::open(&folder).unwrap();
+        assert_eq!(fs::read_to_string(folder.join(FILE)).unwrap(), "before");
+    }
+
+    #[test]
+    fn what_is_no_folder_is_refused_with_its_path() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let refused = ReportFolder::open(file.path()).err().unwrap().to_string();
+        assert!(refused.contains(file.path().to_str().unwrap()), "{refused}");
+    }
+}

@@ -1,0 +1,211 @@
+//! The yardsticks of a batch: its forward without a transfer, its transfer without a forward, and the same blocks in a bare
+//! loop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cpkv::compose::LayerInputs;
+use cpkv::deadline::Deadline;
+use cpkv::transfer::{
+    Block, Clock, Offer, PageRuns, PeerId, RequestRun, SystemClock, build_layer_blocks, sends,
+};
+
+use super::calibrate::compute_for;
+use super::forward;
+use super::job::Lane;
+use super::measured::{PassMs, PassTimes};
+use super::pass::{await_end, register};
+use super::rank::RankRun;
+use super::roster::{current_run, prefix_run};
+use crate::error::RunError;
+
+/// Times that transfer and bare loop are measured, in turn.
+const NUM_SAMPLES: usize = 3;
+
+impl RankRun<'_> {
+    /// Measures a batch's parts alone; returns what the stand-in for attention sleeps a layer. Collective.
+    pub(super) fn measure_alone(
+        &mut self,
+        batch_idx: usize,
+        inputs: &[LayerInputs],
+    ) -> Result<Duration, RunError> {
+        self.progress.step(&format!("batch {batch_idx}: the transfer alone"));
+        // The first forward finds cold memory, and gives the transfer something to send.
+        self.forward_alone(batch_idx, Duration::ZERO, inputs)?;
+        // The first transfer of all makes connections.
+        if self.measured.batches.iter().all(|batch| batch.transfer.is_empty()) {
+            self.transfer_alone(batch_idx)?;
+        }
+        for _ in 0..NUM_SAMPLES {
+            let (transfer_ms, bare_ms) = self.transfer_alone(batch_idx)?;
+            let times = &mut self.measured.batches[batch_idx];
+            times.transfer.push(transfer_ms);
+            times.bare.push(bare_ms);
+        }
+        let num_layers = self.job.num_layers();
+        let times = &mut self.measured.batches[batch_idx];
+        let asked = self.job.args.compute_us.or(times.compute_us).map(Duration::from_micros);
+        let compute = asked.unwrap_or_else(|| compute_for(times.transfer.median(), num_layers));
+        times.compute_us = Some(compute.as_micros() as u64);
+        self.progress.step(&format!("batch {batch_idx}: the forward alone"));
+        let compose_ms = self.forward_alone(batch_idx, Duration::ZERO, inputs)?;
+        self.measured.batches[batch_idx].compose.push(compose_ms);
+        self.forward_again(batch_idx, compute, inputs)?;
+        Ok(compute)
+    }
+
+    /// Measures a batch's forward alone once more. Collective.
+    pub(super) fn forward_again(
+        &mut self,
+        batch_idx: usize,
+        compute: Duration,
+        inputs: &[LayerInputs],
+    ) -> Result<(), RunError> {
+        let forward_ms = self.forward_alone(batch_idx, compute, inputs)?;
+        self.measured.batches[batch_idx].forward.push(forward_ms);
+        Ok(())
+    }
+
+    fn forward_alone(
+        &mut self,
+        batch_idx: usize,
+        compute: Duration,
+        inputs: &[LayerInputs],
+    ) -> Result<f64, RunError> {
+        let mine = self.try_forward(batch_idx, compute, inputs);
+        self.group_ms("forward alone", mine)
+    }
+
+    fn try_forward(
+        &mut self,
+        batch_idx: usize,
+        compute: Duration,
+        inputs: &[LayerInputs],
+    ) -> Result<PassTimes, RunError> {
+        let deadline = self.deadline();
+        let planned = &self.job.base.batches[batch_idx];
+        let host_timeout = self.composer.group().options().host_timeout;
+        let mut flight = self.composer.begin(&planned.batch, self.job.base.strategies[0])?;
+        flight.synchronize()?;
+        self.env.bootstrap.barrier("common start", deadline)?;
+        let start_ns = SystemClock.now_ns();
+        let queued = forward::queue(&mut flight, inputs, compute, None, false)?;
+        let waited = await_end(&*queued.end, host_timeout);
+        flight.finish()?;
+        let end_ns = waited?;
+        Ok(PassTimes { start_ns, forward_ns: end_ns, end_ns })
+    }
+
+    /// The batch's pages through the manager, then the same blocks straight to the engine, in milliseconds. Collective.
+    fn transfer_alone(&mut self, batch_idx: usize) -> Result<(f64, f64), RunError> {
+        let planned = &self.job.base.batches[batch_idx];
+        let num_pages = planned
+            .batch
+            .requests
+            .iter()
+            .map(|request| request.prefix_pages.len() + request.current_pages.len());
+        let of_batch = self.job.roster.of_batch(batch_idx);
+        let requests: Vec<_> = of_batch.map(|(number, _)| number).zip(num_pages).collect();
+        let offers = self.offer(Lane::Yardstick, &requests)?;
+        let mine = self.try_transfer(batch_idx, &offers);
+        let transfer_ms = self.group_ms("transfer alone", mine)?;
+        let mine = self.try_bare(batch_idx, &offers);
+        let bare_ms = self.group_ms("bare loop", mine)?;
+        let ids: Vec<_> = offers.iter().map(|offer| offer.request).collect();
+        self.end_transfers(Lane::Yardstick, &ids)?;
+        Ok((transfer_ms, bare_ms))
+    }
+
+    fn try_transfer(&mut self, batch_idx: usize, offers: &[Offer]) -> Result<PassTimes, RunError> {
+        self.env.bootstrap.barrier("common start", self.deadline())?;
+        let manager = self.sender.manager(Lane::Yardstick);
+        let members = self.job.members(batch_idx, Lane::Yardstick);
+        let start_ns = SystemClock.now_ns();
+        for (member, offer) in members.iter().zip(offers) {
+            let is_new = member.request.first_batch == batch_idx;
+            register(&self.sender, Lane::Yardstick, member, offer.clone(), is_new)?;
+            manager.open_chunk(member.id, &current_run(member.pages))?;
+        }
+        for layer in 0..self.job.num_layers() {
+            manager.on_layer_end(layer)?;
+        }
+        manager.end_forward()?;
+        for member in &members {
+            manager.finish(member.id, &[], self.job.finish_timeout())?;
+        }
+        let end_ns = SystemClock.now_ns();
+        // Not for a timeline of passes.
+        self.sender.log.as_ref().map(|log| log.take());
+        Ok(PassTimes { start_ns, forward_ns: end_ns, end_ns })
+    }
+
+    fn try_bare(&mut self, batch_idx: usize, offers: &[Offer]) -> Result<PassTimes, RunError> {
+        let batches = self.bare_batches(batch_idx, offers)?;
+        self.env.bootstrap.barrier("common start", self.deadline())?;
+        let engine = Arc::clone(&self.sender.engine);
+        let start_ns = SystemClock.now_ns();
+        let mut in_flight = Vec::with_capacity(batches.len());
+        for (peer, blocks) in &batches {
+            in_flight.push(engine.submit(*peer, blocks)?);
+        }
+        let deadline = Deadline::after(self.job.base.timeout);
+        for batch in in_flight {
+            engine.wait(batch, deadline)?;
+        }
+        let end_ns = SystemClock.now_ns();
+        Ok(PassTimes { start_ns, forward_ns: end_ns, end_ns })
+    }
+
+    /// What the manager would submit, layer by layer: for each layer and worker, the blocks of all requests.
+    fn bare_batches(
+        &self,
+        batch_idx: usize,
+        offers: &[Offer],
+    ) -> Result<Vec<(PeerId, Vec<Block>)>, RunError> {
+        let members = self.job.members(batch_idx, Lane::Yardstick);
+        let workers = self.sender.decode.workers();
+        let mut runs: Vec<(usize, PageRuns)> = Vec::new();
+        for (member, offer) in members.iter().zip(offers) {
+            let is_new = member.request.first_batch == batch_idx;
+            let prefix = is_new.then(|| prefix_run(member.pages));
+            for run in prefix.into_iter().chain([current_run(member.pages)]) {
+                for worker in 0..workers.len() {
+                    runs.push((worker, self.runs_to(worker, &run, offer)?));
+                }
+            }
+        }
+        let mut batches = Vec::new();
+        for layer in 0..self.job.num_layers() {
+            for (worker, route) in workers.iter().enumerate() {
+                let mut blocks = Vec::new();
+                for (_, runs) in runs.iter().filter(|(to, _)| *to == worker) {
+                    build_layer_blocks(layer, &self.sender.source.pool, &route.pool, runs, &mut blocks)?;
+                }
+                if !blocks.is_empty() {
+                    batches.push((route.peer, blocks));
+                }
+            }
+        }
+        Ok(batches)
+    }
+
+    /// The pages of `run` that this rank sends to `worker`.
+    fn runs_to(&self, worker: usize, run: &RequestRun, offer: &Offer) -> Result<PageRuns, RunError> {
+        let source = &self.sender.source;
+        let ownership = cpkv::pages::Ownership::new(source.group_size);
+        let places = run.pages.iter().zip(offer.destinations.iter().skip(run.first as usize));
+        let mine = places.filter_map(|(&page, place)| {
+            let place = place.filter(|place| place.worker as usize == worker && sends(source, page))?;
+            Some((ownership.shard_idx(page) as u32, place.page_idx))
+        });
+        let (src, dst): (Vec<u32>, Vec<u32>) = mine.unzip();
+        let num_dst = self.sender.decode.workers().get(worker).map_or(0, |route| route.pool.num_pages);
+        Ok(PageRuns::new(&src, &dst, source.pool.num_pages, num_dst)?)
+    }
+
+    /// The group's time, in milliseconds; where a rank failed, an error on all. Collective.
+    fn group_ms(&mut self, call: &'static str, mine: Result<PassTimes, RunError>) -> Result<f64, RunError> {
+        let all = self.settle(call, mine)?;
+        Ok(PassMs::of(all).total)
+    }
+}

@@ -1,0 +1,83 @@
+//! `cpkv run`: the whole system. Prefill ranks compose batches of a trace and hand their pages to decode workers, layer by
+//! layer and as a whole; every byte is compared where it arrived.
+//!
+//! Rank 0 holds the decode side: it starts the workers and keeps the directory of their pages. The other ranks hear from it
+//! over the bootstrap.
+
+mod alone;
+pub(crate) mod args;
+mod aux;
+mod calibrate;
+mod child;
+mod engines;
+mod exchange;
+mod forward;
+mod front;
+mod job;
+mod link;
+mod measured;
+mod message;
+mod pass;
+mod rank;
+mod report;
+mod roster;
+mod sender;
+mod serve;
+mod service;
+pub(crate) mod timeline;
+mod verify;
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use crate::devices::Platform;
+use crate::error::RunError;
+use crate::ranks;
+use args::RunArgs;
+use engines::Engines;
+use job::RunJob;
+use rank::RankRun;
+use report::RunReport;
+
+pub(crate) use engines::{leave, prepare_engine};
+pub(crate) use serve::serve;
+
+/// Runs the command.
+pub(crate) fn run(args: RunArgs) -> Result<(), RunError> {
+    let size = ranks::group_size(args.trace.ranks)?;
+    let json = args.json;
+    let job = RunJob::prepare(args, size)?;
+    let engines = Engines::new(job.engine);
+    // Before anything is run: a run whose timeline has no place is one for nothing.
+    let timeline =
+        job.args.timeline.as_ref().filter(|_| ranks::speaks()).map(|path| (path, open_timeline(&job, path)));
+    let timeline = timeline.map(|(path, file)| file.map(|file| (path, file))).transpose()?;
+    let platform = Platform::Cpu { reason: String::new() };
+    let outcome = ranks::run_all(size, job.base.timeout, &platform, |env| {
+        let outcome = RankRun::start(&env, &job, &engines)?.run()?;
+        Ok((env.rank().0 == 0).then_some((env.bootstrap.transport(), outcome)))
+    })?;
+    let Some((transport, outcome)) = outcome else { return Ok(()) };
+    RunReport::new(&job, transport, &outcome).print(json)?;
+    if let Some((path, file)) = timeline {
+        let mut out = BufWriter::new(file);
+        let written = timeline::write(&mut out, &outcome.spans).and_then(|()| out.flush());
+        written.map_err(|error| RunError::Timeline { path: path.clone(), error })?;
+    }
+    match outcome.measured.differences.is_empty() {
+        true => Ok(()),
+        false => Err(RunError::NotExact(outcome.measured.differences)),
+    }
+}
+
+/// The file that the timeline goes to. It is not the trace.
+fn open_timeline(job: &RunJob, path: &Path) -> Result<File, RunError> {
+    let failed = |error| RunError::Timeline { path: path.to_owned(), error };
+    let is_trace = fs::canonicalize(path)
+        .is_ok_and(|path| fs::canonicalize(&job.args.trace.trace).is_ok_and(|trace| trace == path));
+    if is_trace {
+        return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, "it is the trace")));
+    }
+    File::create(path).map_err(failed)
+}
