@@ -376,6 +376,8 @@ impl Group {
     /// [`GroupError`]: a poisoned group cannot be closed; its memory stays mapped until the last holder drops it.
     pub fn close(mut self) -> Result<(), GroupError> {
         self.synchronize()?;
+        // They hold the signals, which are freed once nobody does.
+        self.timings = None;
         let deadline = Deadline::after(self.options.bootstrap_timeout);
         match self.reach {
             Reach::Peers(signals) => signals.close(&*self.bootstrap, deadline)?,

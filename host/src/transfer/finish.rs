@@ -26,7 +26,7 @@ use super::threads;
 use crate::device::Event;
 
 /// The longest and the shortest pause between two looks.
-const LONGEST_PAUSE: Duration = Duration::from_micros(800);
+const LONGEST_PAUSE: Duration = Duration::from_micros(200);
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 
 /// A small extra buffer of a request: first token, sampling metadata, recurrent state.

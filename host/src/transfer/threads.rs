@@ -14,7 +14,7 @@ use crate::device::DeviceError;
 /// How long a worker waits for a job while something is in flight: it asks the engine in between, less and less often
 /// until something comes to its end.
 const SHORTEST_LOOK: Duration = Duration::from_micros(50);
-const LONGEST_LOOK: Duration = Duration::from_millis(1);
+const LONGEST_LOOK: Duration = Duration::from_micros(300);
 /// How long a wait for an event lasts before deadlines and failures are looked at.
 const EVENT_SLICE: Duration = Duration::from_millis(2);
 /// How long a worker waits where nothing is in flight.
