@@ -88,7 +88,9 @@ fn expect_end(
     let said = rest.join().unwrap();
     assert_eq!(code, Some(1), "{said}");
     for word in words {
-        assert!(said.contains(word), "no `{word}` (process {victim}) in {said}");
+        // Which rank speaks first is a matter of luck, and each says it its way.
+        let is_said = word.split('|').any(|way| said.contains(way));
+        assert!(is_said, "no `{word}` (process {victim}) in {said}");
     }
     let gone = Instant::now();
     while !marked(mark).is_empty() {
@@ -152,7 +154,7 @@ mod under_mpirun {
         let mark = "killed-processes";
         let mut command = cpkv_under_mpirun(3);
         let disturbed = disturb(endless(&mut command), mark, Signal::KILL);
-        expect_end(disturbed, mark, &["decode worker "]);
+        expect_end(disturbed, mark, &["decode worker |peer decode-"]);
     }
 
     #[test]
