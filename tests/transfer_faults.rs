@@ -16,21 +16,12 @@ use cpkv::transfer::{
     TransferError,
 };
 use cpkv::units::PageId;
-use transfer::{LONG, Making, SMALL, Shape, Worker, World, pages};
+use transfer::{LONG, Making, SMALL, Shape, Worker, World, pages, until};
 
 const ID: RequestId = RequestId(7);
 const NO_PREFIX: RequestRun = RequestRun { first: 0, pages: Vec::new() };
 /// One rank and one worker: a batch a layer.
 const PAIR: Shape = Shape { ranks: 1, workers: 1, layers: 4, ..SMALL };
-
-/// Waits for what another thread brings about.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LONG, "never: {what}");
-        thread::sleep(Duration::from_micros(200));
-    }
-}
 
 /// A request of `num` pages, all computed; `hooks` layers are handed in and their events have fired.
 fn computed(world: &World, request: u64, first_page: i32, num: i32, hooks: usize) -> (Offer, Vec<PageId>) {

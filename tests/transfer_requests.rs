@@ -6,23 +6,14 @@
 mod transfer;
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cpkv::transfer::{AuxBlock, Block, Cause, Offer, Payload, RequestId, RequestRun};
 use cpkv::units::PageId;
-use transfer::{LONG, SMALL, Shape, World, pages};
+use transfer::{LONG, SMALL, Shape, World, pages, until};
 
 const ID: RequestId = RequestId(7);
 const NO_PREFIX: RequestRun = RequestRun { first: 0, pages: Vec::new() };
-
-/// Waits for what another thread brings about.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LONG, "never: {what}");
-        thread::sleep(Duration::from_micros(200));
-    }
-}
 
 /// Finishes the request on every rank.
 fn finish(world: &World) {

@@ -379,3 +379,12 @@ fn read(memory: &DeviceBuffer) -> Vec<u8> {
 pub(crate) fn pages(first: i32, num: i32) -> Vec<PageId> {
     (first..first + num).map(PageId).collect()
 }
+
+/// Waits for what another thread brings about.
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LONG, "never: {what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
