@@ -3,8 +3,8 @@
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use rustix::thread::sched_yield;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::thread::{nanosleep, sched_yield};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// This thread's position in its block. A block shares a barrier, or a page.
 pub(crate) const fn lane() -> u32 {
@@ -63,12 +63,21 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Called between two polls. Spins `num_spins` times, then gives the processor away: several ranks may share it.
+/// Yields of a wait before it sleeps, at least: as many as a barrier takes among ranks that arrive together and share cores.
+const MIN_YIELDS: u32 = 128;
+/// How long a wait then sleeps between two polls.
+const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
+
+/// Called between two polls. Spins `num_spins` times, then gives the processor away: several ranks may share it. A wait that
+/// lasts sleeps: who yields without end stays in the way of those whom it waits for.
 pub(crate) fn pause(num_polls: u32, num_spins: u32) {
     if num_polls < num_spins {
         core::hint::spin_loop();
-    } else {
+    } else if num_polls - num_spins < num_spins.max(MIN_YIELDS) {
         sched_yield();
+    } else {
+        // Woken early, it polls early.
+        let _ = nanosleep(&NAP);
     }
 }
 
