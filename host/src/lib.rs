@@ -86,6 +86,7 @@ pub mod group;
 pub mod model;
 pub mod pages;
 pub mod plan;
+mod priority;
 pub mod symm;
 pub mod transfer;
 pub mod units;

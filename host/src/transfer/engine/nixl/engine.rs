@@ -6,10 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use nixl_sys::{Agent, AgentConfig, ThreadSync};
+use nixl_sys::{Agent, AgentConfig, NixlError, ThreadSync};
 
 use crate::deadline::Deadline;
 use crate::device::DeviceBuffer;
+use crate::priority::lower_own;
 use crate::transfer::blocks::Block;
 use crate::transfer::engine::{
     BatchId, BatchState, Delivery, EngineError, EngineInfo, EngineProblem, PeerId, RegistrationId,
@@ -60,10 +61,20 @@ impl NixlEngine {
             pthr_delay_us: options.progress_us(),
             ..AgentConfig::default()
         };
-        let failed = |error| foreign("open", &error);
-        let agent = Agent::new_configured(&agent_name, &config).map_err(failed)?;
-        let (_, parameters) = agent.get_plugin_params(BACKEND).map_err(failed)?;
-        agent.create_backend(BACKEND, &parameters).map_err(failed)?;
+        let start = || {
+            // NIXL's thread takes its priority from the one that starts it.
+            lower_own(options.niceness);
+            let agent = Agent::new_configured(&agent_name, &config)?;
+            let (_, parameters) = agent.get_plugin_params(BACKEND)?;
+            agent.create_backend(BACKEND, &parameters)?;
+            Ok(agent)
+        };
+        let started = thread::scope(|scope| {
+            let starter = thread::Builder::new().name("nixl-open".to_owned()).spawn_scoped(scope, start);
+            let starter = starter.map_err(|problem| refuse(format!("no thread to start it: {problem}")))?;
+            starter.join().map_err(|_| refuse("its start panicked".to_owned()))
+        });
+        let agent = started?.map_err(|error: NixlError| foreign("open", &error))?;
         let state = ManuallyDrop::new(Mutex::new(State::new(agent)));
         Ok(Self { state, options, library, agent_name })
     }

@@ -23,6 +23,9 @@ pub struct NixlOptions {
     /// that UCX missed costs. An idle engine takes 3 % of a core at 1 ms, 0.5 % at 10 ms (the default), next to nothing
     /// at 100 ms. Less than 1 ms is taken as that: at 0 NIXL would burn a core.
     pub progress_interval: Duration,
+    /// How far below the priority of the thread that opens the engine NIXL's thread runs, as Linux counts: 0 (the default) to
+    /// 19. For machines with fewer processors than threads, where it would hold up the forward.
+    pub niceness: u8,
 }
 
 impl NixlOptions {
@@ -34,6 +37,7 @@ impl NixlOptions {
             memory: MemoryKind::Host,
             device_id: 0,
             progress_interval: Duration::from_millis(10),
+            niceness: 0,
         }
     }
 
