@@ -239,8 +239,8 @@ fn a_layer_whose_hook_fires_twice_and_one_without_pages_go_once() {
     assert!(world.is_complete(&offer) && world.is_complete(&other));
     let records = world.records(&other);
     assert!(records.iter().all(|((_, rank), record)| (record.num_pages > 0) == (*rank == 0)), "{records:?}");
-    // Batches: every layer to two workers, and two records; for two requests, or for one and the other's records.
-    assert_eq!(world.ranks[0].engine.submits().len(), 2 * (7 * 2 + 2));
+    // Batches: every layer to two workers, of both requests together, and two records of each.
+    assert_eq!(world.ranks[0].engine.submits().len(), 7 * 2 + 2 + 2);
     assert_eq!(world.ranks[1].engine.submits().len(), (7 * 2 + 2) + 2);
     assert_eq!(world.ranks[2].engine.submits().len(), (7 * 2 + 2) + 2);
 }

@@ -12,6 +12,7 @@ use super::context::Context;
 use super::finish::AuxBlock;
 use super::ids::RequestId;
 use super::ledger::PartIdx;
+use super::pace::Pace;
 use crate::device::Event;
 
 /// What a worker is to send.
@@ -41,10 +42,13 @@ impl Job {
     }
 }
 
+/// Requests whose layer is sent together, at most.
+const MAX_TOGETHER: usize = 64;
+
 /// What a worker finds on the board.
 pub(super) enum Next {
-    /// Something to send now.
-    Job(Job),
+    /// Something to send now: one thing, or the same layer of several requests.
+    Jobs(Vec<Job>),
     /// What the first of the jobs waits for.
     Event(Arc<dyn Event>),
     /// Nothing.
@@ -87,6 +91,9 @@ pub(super) struct Board {
     pub(super) is_awaited: bool,
     /// Threads that wait for a job: none is woken that would find out by itself.
     pub(super) num_idle: u32,
+    /// When the engine is asked about what is in flight.
+    pub(super) pace: Pace,
+    num_looks: u64,
 }
 
 impl Board {
@@ -115,6 +122,12 @@ impl Board {
             end: None,
         };
         self.entries.insert(context.id(), entry);
+    }
+
+    /// Every request, and the number of the look at what they have in flight: from 1.
+    pub(super) fn begin_look(&mut self) -> (Vec<Arc<Context>>, u64) {
+        self.num_looks += 1;
+        (self.contexts(), self.num_looks)
     }
 
     /// Removes a request, if it is still this one; whether it was.
@@ -242,14 +255,38 @@ impl Board {
     /// What is to be done next.
     pub(super) fn next(&mut self, clock: &dyn Clock) -> Next {
         let ready = self.endings.iter().position(|job| job.is_ready(clock));
-        if let Some(job) = ready.and_then(|idx| self.endings.remove(idx)) {
-            return Next::Job(job);
+        if let Some(first) = ready.and_then(|idx| self.endings.remove(idx)) {
+            return Next::Jobs(self.with_others(first, clock));
         }
-        if self.jobs.front().is_some_and(|job| job.is_ready(clock)) {
-            return self.jobs.pop_front().map_or(Next::Nothing, Next::Job);
+        if let Some(first) = self.jobs.pop_front_if(|job| job.is_ready(clock)) {
+            return Next::Jobs(self.with_others(first, clock));
         }
         let first = self.jobs.front().or(self.endings.front());
         first.and_then(|job| job.event.clone()).map_or(Next::Nothing, Next::Event)
+    }
+}
+
+impl Board {
+    /// A job, with those that send the same layer of other requests: they go together.
+    fn with_others(&mut self, first: Job, clock: &dyn Clock) -> Vec<Job> {
+        let Work::Layer(_, layer) = first.work else { return vec![first] };
+        let is_like = |job: &Job| matches!(job.work, Work::Layer(_, other) if other == layer);
+        let mut together = vec![first];
+        // Hooks hand in a layer of all requests in one go.
+        while together.len() < MAX_TOGETHER
+            && let Some(job) = self.jobs.pop_front_if(|job| is_like(job) && job.is_ready(clock))
+        {
+            together.push(job);
+        }
+        // `finish` hands in request by request.
+        let others = self.endings.iter().enumerate().filter(|(_, job)| is_like(job) && job.is_ready(clock));
+        let others: Vec<usize> = others.map(|(idx, _)| idx).take(MAX_TOGETHER - together.len()).collect();
+        // From the last, so that the places of the others stay.
+        let mut others: Vec<Job> =
+            others.into_iter().rev().filter_map(|idx| self.endings.remove(idx)).collect();
+        others.reverse();
+        together.append(&mut others);
+        together
     }
 }
 

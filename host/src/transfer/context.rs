@@ -162,7 +162,7 @@ impl Context {
         if state.may_send() {
             return Err(Cause::Unconfirmable { reason: "it still runs: drop it first" });
         }
-        if state.flights.iter().any(|flight| flight.batch.is_none()) {
+        if state.flights.iter().any(|flight| flight.parcel.is_none()) {
             return Err(Cause::Unconfirmable { reason: "the engine is taking a batch of it: ask again" });
         }
         let flights = std::mem::take(&mut state.flights);
@@ -170,8 +170,8 @@ impl Context {
         state.is_loose = false;
         state.ledger.forgive();
         drop(state);
-        for batch in flights.into_iter().filter_map(|flight| flight.batch) {
-            self.shared.engine.abandon(batch);
+        for parcel in flights.into_iter().filter_map(|flight| flight.parcel) {
+            parcel.give_up(&*self.shared.engine);
         }
         Ok(())
     }

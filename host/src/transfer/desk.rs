@@ -3,21 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use cpkv_kernels::now_ns;
+
 use super::board::{Board, Job, Work};
 use super::context::Context;
+use super::pace::Look;
 use super::shared::Shared;
 use crate::device::Event;
-
-/// What a look at everything in flight found.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Look {
-    /// Nothing is.
-    Nothing,
-    /// Something is.
-    InFlight,
-    /// Something came to its end.
-    Ended,
-}
 
 /// What threads and callers share.
 pub(super) struct Desk {
@@ -59,11 +51,11 @@ impl Desk {
         }
     }
 
-    /// Asks the engine about everything that is in flight, and looks at deadlines.
-    pub(super) fn look(&self) -> Look {
-        let contexts = self.lock().contexts();
+    /// Asks the engine about what is in flight, and looks at deadlines.
+    pub(super) fn look(&self) {
+        let (contexts, look) = self.lock().begin_look();
         let look_at = |context: &Arc<Context>| {
-            let has_ended = context.poll();
+            let has_ended = context.poll(look);
             // Behind the question: what is done in time is not late because nobody asked.
             context.expire();
             match (has_ended, context.lock().is_idle()) {
@@ -72,7 +64,8 @@ impl Desk {
                 (false, true) => Look::Nothing,
             }
         };
-        contexts.iter().map(look_at).max().unwrap_or(Look::Nothing)
+        let found = contexts.iter().map(look_at).max().unwrap_or(Look::Nothing);
+        self.lock().pace.looked(found, now_ns());
     }
 
     /// Has the workers send more of a request, behind `event`.

@@ -1,11 +1,14 @@
 //! What the engine has of a request, and what its answers mean.
 
+use std::sync::Arc;
+
 use super::clock::Until;
 use super::context::Context;
-use super::engine::{BatchId, BatchState, EngineError};
+use super::engine::{BatchState, EngineError};
 use super::failure::Cause;
 use super::ledger::PartIdx;
 use super::log::BatchSpan;
+use super::parcel::Parcel;
 
 /// The pages of a batch: of which part and layer, by their indices into the part's positions.
 pub(super) type Pages = (PartIdx, usize, Vec<u32>);
@@ -14,37 +17,61 @@ pub(super) type Pages = (PartIdx, usize, Vec<u32>);
 pub(super) struct Flight {
     /// Counts the request's batches.
     pub(super) number: u64,
-    /// The engine's; `None` while it is being asked to take it.
-    pub(super) batch: Option<BatchId>,
+    /// What the engine has; `None` while it is being asked to take it.
+    pub(super) parcel: Option<Arc<Parcel>>,
     /// The pages, where it is a layer's.
     pub(super) pages: Option<Pages>,
     pub(super) until: Until,
     pub(super) is_late: bool,
-    /// A thread is asking the engine about it.
-    pub(super) is_asked: bool,
     pub(super) span: BatchSpan,
 }
 
+/// A batch that the engine is to be asked about.
+struct Question {
+    number: u64,
+    worker: u32,
+    parcel: Arc<Parcel>,
+}
+
 impl Context {
-    /// Asks the engine about everything in flight, one batch at a time: one whose answer does not come holds up no other
-    /// thread's question. Whether anything came to its end.
-    pub(super) fn poll(&self) -> bool {
-        let (mut from, mut has_ended) = (0, false);
-        while let Some((number, batch)) = self.next_to_ask(from) {
-            let outcome = self.shared.engine.poll(batch);
-            has_ended |= self.judge(number, outcome);
-            from = number + 1;
+    /// Asks the engine about the oldest batch to each worker, and on to the next where that came to its end: while the oldest
+    /// is in flight, the later ones mostly are, too. Of a request that failed or was dropped every batch is asked about:
+    /// each that ends makes pages quiet. The lock is not held meanwhile: an answer that does not come holds up no other
+    /// thread. Whether anything came to its end.
+    pub(super) fn poll(&self, look: u64) -> bool {
+        let (mut from, mut has_ended, mut busy) = (0, false, Vec::new());
+        while let Some(question) = self.next_to_ask(from, &busy) {
+            let outcome = question.parcel.ask(&*self.shared.engine, look);
+            let ended = self.judge(question.number, outcome);
+            has_ended |= ended;
+            from = question.number + 1;
+            if !ended {
+                busy.push(question.worker);
+            }
         }
         has_ended
     }
 
-    /// The next batch that nobody is asking about, from number `from` on.
-    fn next_to_ask(&self, from: u64) -> Option<(u64, BatchId)> {
+    /// The next batch from number `from` on; while the request runs, none to a worker in `busy`, nor behind one that is being
+    /// submitted.
+    fn next_to_ask(&self, from: u64, busy: &[u32]) -> Option<Question> {
         let mut state = self.lock();
-        let waiting = state.flights.iter_mut().filter(|flight| flight.number >= from && !flight.is_asked);
-        let next = waiting.filter(|flight| flight.batch.is_some()).min_by_key(|flight| flight.number)?;
-        next.is_asked = true;
-        Some((next.number, next.batch?))
+        let runs = state.may_send();
+        // By number: batches are added in that order, but taken away in any.
+        state.flights.sort_unstable_by_key(|flight| flight.number);
+        let (mut held, mut later) =
+            (busy.to_vec(), state.flights.iter().filter(|flight| flight.number >= from));
+        later.find_map(|flight| {
+            let worker = flight.span.worker;
+            match &flight.parcel {
+                _ if runs && held.contains(&worker) => None,
+                Some(parcel) => Some(Question { number: flight.number, worker, parcel: Arc::clone(parcel) }),
+                None => {
+                    held.push(worker);
+                    None
+                }
+            }
+        })
     }
 
     /// What the engine's answer means; whether the batch came to its end.
@@ -52,7 +79,6 @@ impl Context {
         let mut state = self.lock();
         let Some(idx) = state.flights.iter().position(|flight| flight.number == number) else { return false };
         if outcome == Ok(BatchState::InFlight) {
-            state.flights[idx].is_asked = false;
             return false;
         }
         let mut flight = state.flights.swap_remove(idx);

@@ -6,24 +6,25 @@
 //! | `on_layer_end`, `end_forward` | the forward's thread | never |
 //! | `finish`, `drop_request` | any thread but the forward's | to a deadline |
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::board::Board;
+use super::board::{Board, Closed};
 use super::clock::Until;
 use super::context::{Context, Sent};
 use super::desk::Desk;
 use super::failure::{Cause, Counts, Payload, TransferError};
-use super::finish::{self, AuxBlock};
+use super::finish::{self, AuxBlock, Ending};
 use super::ids::RequestId;
 use super::ledger::PageState;
 use super::outbox::{OutboxError, Outboxes};
 use super::request::{Progress, Quiet, RequestSpec};
 use super::route::{RequestRun, check_offer};
 use super::shared::{ManagerOptions, ManagerParts, Shared};
-use super::threads;
+use super::{threads, wait};
 use crate::deadline::Deadline;
 use crate::device::{DeviceError, Event};
 
@@ -201,8 +202,51 @@ impl TransferManager {
         aux: &[AuxBlock],
         timeout: Duration,
     ) -> Result<Sent, TransferError> {
-        let shared = &self.desk.shared;
-        let until = Until::after(&*shared.clock, timeout);
+        let ended = self.finish_all(&[(request, aux)], timeout).pop();
+        ended.unwrap_or_else(|| Err(refused(request, Cause::NotRegistered)))
+    }
+
+    /// Ends requests as [`TransferManager::finish`] does, side by side: none waits for another's completion. The answers are in
+    /// the order of `requests`; one that fails does not keep the others from their ends.
+    pub fn finish_all(
+        &self,
+        requests: &[(RequestId, &[AuxBlock])],
+        timeout: Duration,
+    ) -> Vec<Result<Sent, TransferError>> {
+        let desk = &*self.desk;
+        let until = Until::after(&*desk.shared.clock, timeout);
+        let closed: Vec<_> =
+            requests.iter().map(|(request, aux)| self.close_request(*request, aux)).collect();
+        let now = self.record(Payload::Record);
+        let mut endings = Vec::new();
+        let answers: Vec<_> = iter::zip(closed, requests)
+            .map(|(closed, (_, aux))| {
+                let (context, closed) = closed?;
+                match (closed, &now) {
+                    (Some(closed), Ok(now)) => {
+                        endings.push(Ending::begin(desk, Arc::clone(&context), closed, now, aux.to_vec()));
+                    }
+                    (Some(_), Err(cause)) => {
+                        context.fail(cause.clone());
+                        drop(finish::keep_outcome(&context));
+                    }
+                    (None, _) => {}
+                }
+                Ok(context)
+            })
+            .collect();
+        if let Ok(now) = &now {
+            finish::finish(desk, endings, now, until);
+        }
+        answers.into_iter().map(|context| wait::await_outcome(desk, &*context?, until)).collect()
+    }
+
+    /// Closes a request to hooks, for finish; `None` where somebody did before.
+    fn close_request(
+        &self,
+        request: RequestId,
+        aux: &[AuxBlock],
+    ) -> Result<(Arc<Context>, Option<Closed>), TransferError> {
         let mut board = self.desk.lock();
         let context = board.context(request).ok_or_else(|| refused(request, Cause::NotRegistered))?;
         let num_workers = context.decode.workers().len();
@@ -212,19 +256,12 @@ impl TransferManager {
         if board.is_open(request) && context.lock().may_send() {
             return Err(refused(request, Cause::ForwardOpen));
         }
-        let Some((closed, was_open)) = board.close(request) else {
-            drop(board);
-            return finish::await_outcome(&self.desk, &context, until);
-        };
+        let closed = board.close(request);
         drop(board);
-        self.desk.count_ended(&context, was_open);
-        match self.record(Payload::Record) {
-            Ok(now) => finish::finish(&self.desk, &context, closed, &now, aux, until),
-            Err(cause) => {
-                context.fail(cause);
-                finish::keep_outcome(&context)
-            }
+        if let Some((_, was_open)) = closed {
+            self.desk.count_ended(&context, was_open);
         }
+        Ok((context, closed.map(|(closed, _)| closed)))
     }
 
     /// An event behind everything queued on the stream by now.
@@ -274,7 +311,7 @@ impl TransferManager {
             let _ = finish::keep_outcome(&context);
         }
         let until = Until::after(&*self.desk.shared.clock, timeout);
-        finish::await_idle(&self.desk, &context, until);
+        wait::await_idle(&self.desk, &context, until);
         let quiet = context.unquiet();
         // Who removes it gives its outbox back: one call, whoever else drops it at the same time.
         if quiet == Quiet::Confirmed && self.desk.lock().remove(&context) {

@@ -1,16 +1,19 @@
 //! Sending: a layer's pages are claimed, the engine is asked, and what it took is in flight. The engine is asked outside of
 //! the request's lock.
 
+use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 
 use super::blocks::{Block, build_layer_blocks};
 use super::clock::Until;
 use super::context::Context;
-use super::engine::PeerId;
+use super::engine::{EngineError, PeerId, TransferEngine};
 use super::failure::{Cause, Payload};
 use super::flight::{Flight, Pages};
 use super::ledger::PartIdx;
 use super::log::BatchSpan;
+use super::parcel::Parcel;
 use super::record::WORD_BYTES;
 use super::route::Share;
 
@@ -28,22 +31,143 @@ pub(super) struct Letter {
     pub(super) has_word: bool,
 }
 
-impl Context {
-    /// Sends `layer` of a part to every worker that gets pages of it. Does nothing where the request failed or was
-    /// dropped. `thread` is who asks, for the log.
-    pub(super) fn send(&self, idx: PartIdx, layer: usize, thread: u32) {
-        let Some(part) = self.lock().parts.get(idx.0).map(Arc::clone) else { return };
-        let mut has_sent = false;
+/// A layer of a part of a request.
+pub(super) struct LayerOf<'a> {
+    pub(super) context: &'a Arc<Context>,
+    pub(super) part: PartIdx,
+    pub(super) layer: usize,
+}
+
+/// Sends layers to every worker that gets pages of them: what goes to one worker goes as one batch. Does nothing for a request
+/// that failed or was dropped. `thread` is who asks, for the log.
+pub(super) fn send(layers: &[LayerOf<'_>], thread: u32) {
+    let mut bundles: BTreeMap<_, Vec<Addressed<'_>>> = BTreeMap::new();
+    for (idx, &LayerOf { context, part: part_idx, layer }) in layers.iter().enumerate() {
+        let Some(part) = context.lock().parts.get(part_idx.0).map(Arc::clone) else { continue };
         for share in &part.shares {
-            match self.letter(idx, layer, share, thread) {
-                Ok(Some(letter)) => has_sent |= self.post(letter),
+            let Some(route) = context.decode.workers().get(share.worker as usize) else { continue };
+            match context.letter(part_idx, layer, share, thread) {
+                Ok(Some(letter)) => {
+                    // Where bytes arrive behind their completion, only the last block of a batch tells that they have:
+                    // each request needs its own.
+                    let apart = if context.shared.delivers_late { idx } else { 0 };
+                    let bundle = bundles.entry((route.peer, apart)).or_default();
+                    bundle.push(Addressed { idx, context, letter });
+                }
                 Ok(None) => {}
-                Err(cause) => self.fail(cause),
+                Err(cause) => context.fail(cause),
             }
         }
-        self.lock().sent.num_layers += u64::from(has_sent);
+    }
+    let mut sent = vec![false; layers.len()];
+    for ((peer, _), bundle) in bundles {
+        post_together(peer, bundle).into_iter().for_each(|idx| sent[idx] = true);
+    }
+    for (LayerOf { context, .. }, has_sent) in iter::zip(layers, sent) {
+        context.lock().sent.num_layers += u64::from(has_sent);
+    }
+}
+
+/// Gives the engine one letter.
+pub(super) fn post(context: &Arc<Context>, letter: Letter) {
+    if let Some(route) = context.decode.workers().get(letter.worker as usize) {
+        post_together(route.peer, vec![Addressed { idx: 0, context, letter }]);
+    }
+}
+
+/// A letter, and of which of the layers it is.
+struct Addressed<'a> {
+    idx: usize,
+    context: &'a Arc<Context>,
+    letter: Letter,
+}
+
+/// A letter that is among the request's batches in flight, by its number there.
+struct Posted<'a> {
+    addressed: Addressed<'a>,
+    number: u64,
+}
+
+/// Gives the engine letters to one worker as one batch: the blocks of each, and behind them its epoch word. Returns which went;
+/// the requests of the others have failed, or had already.
+fn post_together(peer: PeerId, bundle: Vec<Addressed<'_>>) -> Vec<usize> {
+    let mut posted = Vec::with_capacity(bundle.len());
+    for mut addressed in bundle {
+        match addressed.context.prepare(&mut addressed.letter) {
+            Ok(number) => posted.push(Posted { addressed, number }),
+            Err(refusal) => addressed.context.refused(addressed.letter, refusal),
+        }
+    }
+    let Some(Posted { addressed: Addressed { context, .. }, .. }) = posted.first() else { return Vec::new() };
+    let engine = Arc::clone(&context.shared.engine);
+    let blocks = posted.iter().flat_map(|posted| &posted.addressed.letter.blocks).copied();
+    let blocks: Vec<Block> = blocks.collect();
+    match engine.submit(peer, &blocks) {
+        Ok(batch) => {
+            let parcel = Arc::new(Parcel::new(batch, posted.len()));
+            posted.iter().for_each(|posted| posted.took(&parcel));
+            posted.into_iter().map(|posted| posted.addressed.idx).collect()
+        }
+        Err(source) if posted.len() == 1 => {
+            posted.into_iter().for_each(|posted| posted.not_taken(source.clone()));
+            Vec::new()
+        }
+        // Nothing of it is in flight. One request's blocks must not fail the others'.
+        Err(_) => posted.into_iter().filter_map(|posted| posted.alone(&*engine, peer)).collect(),
+    }
+}
+
+impl Posted<'_> {
+    /// Gives the engine this letter alone; which it is, if it went.
+    fn alone(self, engine: &dyn TransferEngine, peer: PeerId) -> Option<usize> {
+        match engine.submit(peer, &self.addressed.letter.blocks) {
+            Ok(batch) => {
+                self.took(&Arc::new(Parcel::new(batch, 1)));
+                Some(self.addressed.idx)
+            }
+            Err(source) => {
+                self.not_taken(source);
+                None
+            }
+        }
     }
 
+    /// The engine has it.
+    fn took(&self, parcel: &Arc<Parcel>) {
+        let Addressed { context, letter, .. } = &self.addressed;
+        let now_ns = context.shared.clock.now_ns();
+        let mut state = context.lock();
+        // Nobody takes a batch away that has no parcel yet.
+        let Some(flight) = state.flights.iter_mut().find(|flight| flight.number == self.number) else {
+            return;
+        };
+        flight.parcel = Some(Arc::clone(parcel));
+        flight.span.submitted_ns = now_ns;
+        let (bytes, num_blocks) = (flight.span.bytes, u64::from(flight.span.num_blocks));
+        let num_pages = flight.pages.as_ref().map_or(0, |(.., which)| which.len() as u64);
+        if let Some(of_worker) = state.pages.get_mut(letter.worker as usize) {
+            *of_worker += num_pages;
+        }
+        state.sent.num_pages += num_pages;
+        state.sent.bytes += bytes;
+        state.sent.num_batches += 1;
+        state.sent.num_blocks += num_blocks;
+        state.sent.num_unmerged += letter.num_unmerged;
+    }
+
+    /// The engine does not.
+    fn not_taken(self, source: EngineError) {
+        let Addressed { context, letter, .. } = self.addressed;
+        let mut state = context.lock();
+        state.flights.retain(|flight| flight.number != self.number);
+        state.counts.submit_failures += 1;
+        drop(state);
+        let payload = letter.payload;
+        context.refused(letter, Refusal::Because(Cause::Submit { payload, source }));
+    }
+}
+
+impl Context {
     /// Claims a worker's share of a layer; `None` where there is nothing to send, or nothing may be sent any more.
     fn letter(
         &self,
@@ -78,61 +202,12 @@ impl Context {
         }))
     }
 
-    /// Gives the engine a batch: the blocks, and behind them the epoch word. Whether it took it; if not, the request has
-    /// failed, or had already.
-    pub(super) fn post(&self, mut letter: Letter) -> bool {
-        let (number, peer) = match self.prepare(&mut letter) {
-            Ok(prepared) => prepared,
-            Err(refusal) => {
-                self.refused(letter, refusal);
-                return false;
-            }
-        };
-        let submitted = self.shared.engine.submit(peer, &letter.blocks);
-        let now_ns = self.shared.clock.now_ns();
-        let mut state = self.lock();
-        let idx = state.flights.iter().position(|flight| flight.number == number);
-        match (submitted, idx) {
-            (Ok(batch), Some(idx)) => {
-                let flight = &mut state.flights[idx];
-                flight.batch = Some(batch);
-                flight.span.submitted_ns = now_ns;
-                let (bytes, num_blocks) = (flight.span.bytes, u64::from(flight.span.num_blocks));
-                let num_pages = flight.pages.as_ref().map_or(0, |(.., which)| which.len() as u64);
-                if let Some(of_worker) = state.pages.get_mut(letter.worker as usize) {
-                    *of_worker += num_pages;
-                }
-                state.sent.num_pages += num_pages;
-                state.sent.bytes += bytes;
-                state.sent.num_batches += 1;
-                state.sent.num_blocks += num_blocks;
-                state.sent.num_unmerged += letter.num_unmerged;
-                true
-            }
-            // Nobody takes a batch away that has no id yet.
-            (Ok(_), None) => true,
-            (Err(source), idx) => {
-                if let Some(idx) = idx {
-                    state.flights.swap_remove(idx);
-                }
-                state.counts.submit_failures += 1;
-                drop(state);
-                let payload = letter.payload;
-                self.refused(letter, Refusal::Because(Cause::Submit { payload, source }));
-                false
-            }
-        }
-    }
-
     /// Everything before the engine is asked: the poison, behind the event and right before the submit, so that what was
     /// written under poison is not sent; the epoch word; and the batch among those in flight, with its deadline.
-    fn prepare(&self, letter: &mut Letter) -> Result<(u64, PeerId), Refusal> {
+    fn prepare(&self, letter: &mut Letter) -> Result<u64, Refusal> {
         let Letter { payload, worker, thread, num_unmerged, .. } = *letter;
         let place = worker as usize;
-        let (Some(route), Some(inbox)) = (self.decode.workers().get(place), self.offer.inboxes.get(place))
-        else {
-            return Err(Refusal::HadFailed);
-        };
+        let Some(inbox) = self.offer.inboxes.get(place) else { return Err(Refusal::HadFailed) };
         self.shared.check_poison(payload).map_err(Refusal::Because)?;
         let bytes = letter.blocks.iter().map(|block| block.bytes).sum();
         let num_blocks = letter.blocks.len() as u32;
@@ -166,16 +241,8 @@ impl Context {
         state.num_flights += 1;
         let until = Until::after(clock, self.shared.options.transfer_timeout);
         let pages = letter.pages.clone();
-        state.flights.push(Flight {
-            number,
-            batch: None,
-            pages,
-            until,
-            is_late: false,
-            is_asked: false,
-            span,
-        });
-        Ok((number, route.peer))
+        state.flights.push(Flight { number, parcel: None, pages, until, is_late: false, span });
+        Ok(number)
     }
 
     /// The engine does not have the batch.

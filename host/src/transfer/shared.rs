@@ -19,6 +19,9 @@ use crate::model::ModelSpec;
 pub struct ManagerOptions {
     /// Worker threads; with 0 the caller drives: [`TransferManager::drive`](super::TransferManager::drive).
     pub num_threads: u32,
+    /// How far below the priority of the thread that starts the manager they run, as Linux counts: 0 (the default) to 19. For
+    /// machines with fewer processors than threads, where they would hold up the forward.
+    pub niceness: u8,
     /// How long a layer's write event may take to fire after its hook.
     pub event_timeout: Duration,
     /// How long a batch may be in flight.
@@ -42,6 +45,7 @@ impl Default for ManagerOptions {
     fn default() -> Self {
         Self {
             num_threads: 2,
+            niceness: 0,
             event_timeout: Duration::from_secs(30),
             transfer_timeout: Duration::from_secs(30),
             max_requests: 256,
@@ -66,6 +70,7 @@ impl fmt::Debug for ManagerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManagerOptions")
             .field("num_threads", &self.num_threads)
+            .field("niceness", &self.niceness)
             .field("event_timeout", &self.event_timeout)
             .field("transfer_timeout", &self.transfer_timeout)
             .field("max_requests", &self.max_requests)

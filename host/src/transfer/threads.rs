@@ -5,20 +5,18 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use cpkv_kernels::now_ns;
+
 use super::board::{Board, Job, Next, Work};
-use super::desk::{Desk, Look};
-use super::failure::Payload;
+use super::desk::Desk;
+use super::failure::{Cause, Payload};
+use super::send::{self, LayerOf};
 use crate::deadline::Deadline;
 use crate::device::DeviceError;
+use crate::priority::lower_own;
 
-/// How long a worker waits for a job while something is in flight: it asks the engine in between, less and less often
-/// until something comes to its end.
-const SHORTEST_LOOK: Duration = Duration::from_micros(50);
-const LONGEST_LOOK: Duration = Duration::from_micros(300);
 /// How long a wait for an event lasts before deadlines and failures are looked at.
 const EVENT_SLICE: Duration = Duration::from_millis(2);
-/// How long a worker waits where nothing is in flight.
-const IDLE_LOOK: Duration = Duration::from_millis(20);
 
 /// Starts worker `number`, from 1.
 pub(super) fn start(desk: &Arc<Desk>, number: u32) -> Result<JoinHandle<()>, DeviceError> {
@@ -31,59 +29,75 @@ pub(super) fn start(desk: &Arc<Desk>, number: u32) -> Result<JoinHandle<()>, Dev
 }
 
 fn work(desk: &Desk, number: u32) {
+    lower_own(desk.shared.options.niceness);
     let clock = &*desk.shared.clock;
-    let mut look = SHORTEST_LOOK;
     let mut board = desk.lock();
     while !desk.is_stopping() {
+        // Also between two jobs: work that does not end must not keep a deadline from passing.
+        if board.num_requests() > 0 && board.pace.claim(now_ns()) {
+            drop(board);
+            desk.look();
+            board = desk.lock();
+        }
         match board.next(clock) {
-            Next::Job(job) => {
+            Next::Jobs(jobs) => {
                 drop(board);
-                process(desk, &job, number);
-                look = SHORTEST_LOOK;
+                process(desk, &jobs, number);
                 board = desk.lock();
-                continue;
+                board.pace.sent(now_ns());
             }
             // One waits for the event, the others look after the rest.
             Next::Event(event) if !board.is_awaited => {
                 board.is_awaited = true;
                 drop(board);
-                if event.wait(Deadline::after(EVENT_SLICE)).is_err() {
-                    desk.look();
-                }
+                // What came of it is seen when the job is taken.
+                let _ = event.wait(Deadline::after(EVENT_SLICE));
                 board = desk.lock();
                 board.is_awaited = false;
-                continue;
             }
-            Next::Event(_) | Next::Nothing => {}
-        }
-        board.num_idle += 1;
-        let (waited, has_timed_out) = wait(desk, board, look);
-        board = waited;
-        board.num_idle -= 1;
-        if has_timed_out {
-            drop(board);
-            look = match desk.look() {
-                Look::Ended => SHORTEST_LOOK,
-                Look::InFlight => (2 * look).min(LONGEST_LOOK),
-                Look::Nothing => IDLE_LOOK,
-            };
-            board = desk.lock();
+            Next::Event(_) | Next::Nothing => {
+                board.num_idle += 1;
+                board = wait(desk, board);
+                board.num_idle -= 1;
+            }
         }
     }
 }
 
-/// Waits for a job; with requests registered for `look` at most.
-fn wait<'a>(desk: &Desk, board: MutexGuard<'a, Board>, look: Duration) -> (MutexGuard<'a, Board>, bool) {
+/// Waits for a job; with requests registered until the next look is due, at most.
+fn wait<'a>(desk: &Desk, board: MutexGuard<'a, Board>) -> MutexGuard<'a, Board> {
     if board.num_requests() == 0 {
         // Who registers one wakes it.
-        return (desk.work_came.wait(board).unwrap_or_else(PoisonError::into_inner), false);
+        return desk.work_came.wait(board).unwrap_or_else(PoisonError::into_inner);
     }
-    let waited = desk.work_came.wait_timeout(board, look).unwrap_or_else(PoisonError::into_inner);
-    (waited.0, waited.1.timed_out())
+    let pause = board.pace.pause(now_ns());
+    desk.work_came.wait_timeout(board, pause).unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Sends what a job says, whose event has fired; or fails its request.
-fn process(desk: &Desk, job: &Job, number: u32) {
+/// Sends what jobs say, whose events have fired; fails the requests of the others.
+fn process(desk: &Desk, jobs: &[Job], number: u32) {
+    let mut layers = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let Job { context, work, .. } = job;
+        match (has_fired(desk, job), work) {
+            (Err(cause), _) => context.fail(cause),
+            (Ok(()), &Work::Layer(part, layer)) => layers.push(LayerOf { context, part, layer }),
+            (Ok(()), Work::Aux(aux)) => context.send_aux(aux, number),
+            (Ok(()), Work::Records) => context.send_records(number),
+        }
+    }
+    send::send(&layers, number);
+    for Job { context, work, .. } in jobs {
+        let mut state = context.lock();
+        match work {
+            Work::Layer(..) => state.counts.processed += 1,
+            Work::Aux(_) | Work::Records => state.num_extras += 1,
+        }
+    }
+}
+
+/// What came of a job's event. A request that may send nothing any more asks no stream.
+fn has_fired(desk: &Desk, job: &Job) -> Result<(), Cause> {
     let Job { context, work, event, until } = job;
     let payload = match work {
         Work::Layer(_, layer) => Payload::Layer(*layer),
@@ -91,29 +105,16 @@ fn process(desk: &Desk, job: &Job, number: u32) {
         Work::Records => Payload::Record,
     };
     let may_send = context.lock().may_send();
-    let fired = event.as_ref().filter(|_| may_send);
-    let fired = fired.map_or(Ok(()), |event| desk.shared.outcome_of(event, payload, *until));
-    match (fired, work) {
-        (Err(cause), _) => context.fail(cause),
-        (Ok(()), Work::Layer(part, layer)) => context.send(*part, *layer, number),
-        (Ok(()), Work::Aux(aux)) => context.send_aux(aux, number),
-        (Ok(()), Work::Records) => context.send_records(number),
-    }
-    let mut state = context.lock();
-    match work {
-        Work::Layer(..) => state.counts.processed += 1,
-        Work::Aux(_) | Work::Records => state.num_extras += 1,
-    }
-    drop(state);
-    context.poll();
+    let event = event.as_ref().filter(|_| may_send);
+    event.map_or(Ok(()), |event| desk.shared.outcome_of(event, payload, *until))
 }
 
 /// The next job on the caller's thread, if its event has fired; whether it had.
 pub(super) fn step(desk: &Desk) -> bool {
     let next = desk.lock().next(&*desk.shared.clock);
     match next {
-        Next::Job(job) => {
-            process(desk, &job, 0);
+        Next::Jobs(jobs) => {
+            process(desk, &jobs, 0);
             true
         }
         Next::Event(_) | Next::Nothing => false,

@@ -1,14 +1,17 @@
 //! The yardsticks of a batch: its forward without a transfer, its transfer without a forward, and the same blocks in a bare
 //! loop.
 
-use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use cpkv::compose::LayerInputs;
 use cpkv::deadline::Deadline;
 use cpkv::transfer::{
-    Block, Clock, Offer, PageRuns, PeerId, RequestRun, SystemClock, build_layer_blocks, sends,
+    AuxBlock, Block, Clock, Offer, PageRuns, PeerId, RequestId, RequestRun, SystemClock, TransferEngine,
+    build_layer_blocks, sends,
 };
+
+use rustix::process::nice;
 
 use super::calibrate::compute_for;
 use super::forward;
@@ -20,7 +23,7 @@ use super::roster::{current_run, prefix_run};
 use crate::error::RunError;
 
 /// Times that transfer and bare loop are measured, in turn.
-const NUM_SAMPLES: usize = 3;
+const NUM_SAMPLES: usize = 5;
 
 impl RankRun<'_> {
     /// Measures a batch's parts alone; returns what the stand-in for attention sleeps a layer. Collective.
@@ -130,9 +133,10 @@ impl RankRun<'_> {
             manager.on_layer_end(layer)?;
         }
         manager.end_forward()?;
-        for member in &members {
-            manager.finish(member.id, &[], self.job.finish_timeout())?;
-        }
+        let endings: Vec<(RequestId, &[AuxBlock])> =
+            members.iter().map(|member| (member.id, [].as_slice())).collect();
+        let ended = manager.finish_all(&endings, self.job.finish_timeout());
+        ended.into_iter().collect::<Result<Vec<_>, _>>()?;
         let end_ns = SystemClock.now_ns();
         // Not for a timeline of passes.
         self.sender.log.as_ref().map(|log| log.take());
@@ -142,18 +146,17 @@ impl RankRun<'_> {
     fn try_bare(&mut self, batch_idx: usize, offers: &[Offer]) -> Result<PassTimes, RunError> {
         let batches = self.bare_batches(batch_idx, offers)?;
         self.env.bootstrap.barrier("common start", self.deadline())?;
-        let engine = Arc::clone(&self.sender.engine);
-        let start_ns = SystemClock.now_ns();
-        let mut in_flight = Vec::with_capacity(batches.len());
-        for (peer, blocks) in &batches {
-            in_flight.push(engine.submit(*peer, blocks)?);
-        }
+        let (engine, niceness) = (&*self.sender.engine, self.job.args.transfer_nice);
         let deadline = Deadline::after(self.job.base.timeout);
-        for batch in in_flight {
-            engine.wait(batch, deadline)?;
-        }
-        let end_ns = SystemClock.now_ns();
-        Ok(PassTimes { start_ns, forward_ns: end_ns, end_ns })
+        // As the manager's threads run: below the priority of this one.
+        thread::scope(|scope| {
+            let loop_thread = thread::Builder::new().name("cpkv-bare-loop".to_owned());
+            let ended = loop_thread.spawn_scoped(scope, move || {
+                let _ = nice(i32::from(niceness));
+                bare_loop(engine, &batches, deadline)
+            });
+            ended?.join().map_err(|_| RunError::Panicked)?
+        })
     }
 
     /// What the manager would submit, layer by layer: for each layer and worker, the blocks of all requests.
@@ -208,4 +211,22 @@ impl RankRun<'_> {
         let all = self.settle(call, mine)?;
         Ok(PassMs::of(all).total)
     }
+}
+
+/// Submits everything, then waits for one after another.
+fn bare_loop(
+    engine: &dyn TransferEngine,
+    batches: &[(PeerId, Vec<Block>)],
+    deadline: Deadline,
+) -> Result<PassTimes, RunError> {
+    let start_ns = SystemClock.now_ns();
+    let mut in_flight = Vec::with_capacity(batches.len());
+    for (peer, blocks) in batches {
+        in_flight.push(engine.submit(*peer, blocks)?);
+    }
+    for batch in in_flight {
+        engine.wait(batch, deadline)?;
+    }
+    let end_ns = SystemClock.now_ns();
+    Ok(PassTimes { start_ns, forward_ns: end_ns, end_ns })
 }

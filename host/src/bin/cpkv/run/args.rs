@@ -50,6 +50,10 @@ pub(crate) struct RunArgs {
     /// Threads of a rank that send finished layers.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) transfer_threads: u32,
+    /// How far below the forward what transfers runs, as Linux counts: threads of ranks, and decode workers, which elsewhere
+    /// have machines of their own.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(..=19))]
+    pub(crate) transfer_nice: u8,
     /// Times that everything is done; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,

@@ -26,14 +26,14 @@ impl Engines {
         }
     }
 
-    /// The engine of a rank or worker, called `name` in errors.
-    pub(crate) fn open(&self, name: &str) -> Result<Arc<dyn TransferEngine>, RunError> {
+    /// The engine of a rank or worker, called `name` in errors; its own thread runs `niceness` below this one.
+    pub(crate) fn open(&self, name: &str, niceness: u8) -> Result<Arc<dyn TransferEngine>, RunError> {
         match self {
             Self::InProcess(fabric) => {
                 let options = EndpointOptions { log_submits: false, ..EndpointOptions::default() };
                 Ok(Arc::new(fabric.endpoint_with(name, options)?))
             }
-            Self::Nixl => open_nixl(name),
+            Self::Nixl => open_nixl(name, niceness),
         }
     }
 }
@@ -62,11 +62,11 @@ pub(crate) fn leave(code: u8) {
 pub(crate) const fn leave(_code: u8) {}
 
 #[cfg(feature = "nixl")]
-fn open_nixl(name: &str) -> Result<Arc<dyn TransferEngine>, RunError> {
-    Ok(Arc::new(NixlEngine::open(NixlOptions::new(name))?))
+fn open_nixl(name: &str, niceness: u8) -> Result<Arc<dyn TransferEngine>, RunError> {
+    Ok(Arc::new(NixlEngine::open(NixlOptions { niceness, ..NixlOptions::new(name) })?))
 }
 
 #[cfg(not(feature = "nixl"))]
-fn open_nixl(_name: &str) -> Result<Arc<dyn TransferEngine>, RunError> {
+fn open_nixl(_name: &str, _niceness: u8) -> Result<Arc<dyn TransferEngine>, RunError> {
     Err(RunError::NoNixl)
 }

@@ -33,7 +33,7 @@ impl<'a> Front<'a> {
     /// Starts the workers: processes with NIXL, else in this one.
     pub(crate) fn start(job: &'a RunJob, engines: &Engines) -> Result<Self, RunError> {
         let start = |number| match job.engine {
-            EngineArg::InProcess => Link::here(job, engines.open(&format!("decode-{number}"))?, number),
+            EngineArg::InProcess => Link::here(job, engines.open(&format!("decode-{number}"), 0)?, number),
             EngineArg::Nixl => Link::child(job, number),
         };
         let mut links = (0..job.args.decode_workers).map(start).collect::<Result<Vec<_>, _>>()?;

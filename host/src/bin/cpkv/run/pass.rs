@@ -127,10 +127,14 @@ impl RankRun<'_> {
         }
         let forward_ns = waited?;
         let mut totals = Totals::default();
+        let mut endings = Vec::new();
         for member in members.iter().filter(|member| member.request.last_batch == batch_idx) {
             let offer = offers.get(&member.id).ok_or(RunError::Garbled { call: "offer pages" })?;
-            let aux = sender.aux_blocks(&*env.device, offer)?;
-            totals += manager.finish(member.id, &aux, job.finish_timeout())?.into();
+            endings.push((member.id, sender.aux_blocks(&*env.device, offer)?));
+        }
+        let endings: Vec<_> = endings.iter().map(|(id, aux)| (*id, aux.as_slice())).collect();
+        for sent in manager.finish_all(&endings, job.finish_timeout()) {
+            totals += sent?.into();
         }
         for member in members.iter().filter(|member| member.request.last_batch > batch_idx) {
             if lane == Lane::Way(Way::PerLayer) && member.request.prompt_tokens >= job.args.min_prompt_tokens

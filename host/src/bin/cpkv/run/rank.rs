@@ -66,7 +66,7 @@ impl<'a> RankRun<'a> {
         let greetings: Vec<Greeting> =
             from_rank_0(&*env.bootstrap, "start decode workers", greeted, deadline())?;
         let sender = engines
-            .open(&format!("prefill-{}", env.rank()))
+            .open(&format!("prefill-{}", env.rank()), job.args.transfer_nice)
             .and_then(|engine| Sender::start(job, &env.device, &composer, engine, &greetings));
         let (sender, started) = match sender {
             Ok(sender) => (Some(sender), Ok(())),

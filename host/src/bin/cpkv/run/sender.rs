@@ -59,6 +59,7 @@ impl Sender {
         };
         let options = ManagerOptions {
             num_threads: job.args.transfer_threads,
+            niceness: job.args.transfer_nice,
             event_timeout: job.base.timeout,
             transfer_timeout: job.base.timeout,
             max_requests: job.max_requests(),

@@ -24,7 +24,7 @@ pub(crate) fn serve() -> Result<(), RunError> {
             Ok(job) => job,
             Err(error) => return say(&Reply::Failed { message: error.to_string() }),
         };
-    let engine = Engines::new(job.engine).open(&format!("decode-{worker}"));
+    let engine = Engines::new(job.engine).open(&format!("decode-{worker}"), job.args.transfer_nice);
     let mut service = match engine.and_then(|engine| DecodeService::start(&job, engine, worker)) {
         Ok(service) => service,
         Err(error) => return say(&Reply::Failed { message: error.to_string() }),

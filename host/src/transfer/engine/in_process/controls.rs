@@ -102,7 +102,7 @@ impl InProcessEngine {
     /// Its counts so far.
     pub fn counters(&self) -> Counters {
         let inner = self.endpoint.lock();
-        let (num_submits, num_refused) = (inner.num_submits, inner.num_refused);
-        Counters { num_submits, num_refused, ..inner.queue.counters() }
+        let (num_submits, num_refused, num_polls) = (inner.num_submits, inner.num_refused, inner.num_polls);
+        Counters { num_submits, num_refused, num_polls, ..inner.queue.counters() }
     }
 }

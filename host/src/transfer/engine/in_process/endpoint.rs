@@ -52,6 +52,7 @@ pub(super) struct Inner {
     pub(super) queue: Queue,
     pub(super) log: Vec<SubmitRecord>,
     pub(super) num_submits: u64,
+    pub(super) num_polls: u64,
     pub(super) num_refused: u64,
     /// The delivery thread ends.
     pub(super) closed: bool,

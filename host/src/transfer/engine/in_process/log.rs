@@ -23,6 +23,8 @@ pub struct Counters {
     pub num_submits: u64,
     /// Calls of `submit` that failed.
     pub num_refused: u64,
+    /// Calls of `poll`.
+    pub num_polls: u64,
     /// Batches of which every byte was written.
     pub num_delivered: u64,
     /// Batches that failed after they were submitted.

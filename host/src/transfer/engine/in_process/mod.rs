@@ -140,6 +140,7 @@ impl TransferEngine for InProcessEngine {
     fn poll(&self, batch: BatchId) -> Result<BatchState, EngineError> {
         self.endpoint.check_alive("poll")?;
         let mut inner = self.endpoint.lock();
+        inner.num_polls += 1;
         inner.queue.sweep(self.endpoint.around());
         inner.queue.poll(batch).map_err(|(peer, problem)| {
             let error = EngineError::new(NAME, "poll", problem);

@@ -1,0 +1,126 @@
+//! How often what is in flight is asked about. Every question costs: an engine answers under its own lock, which the thread
+//! that moves its bytes wants, too. So all threads of a manager keep one pace. Pure.
+
+use std::time::Duration;
+
+use super::clock::nanos;
+
+/// What a look at everything in flight found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Look {
+    /// Nothing is.
+    Nothing,
+    /// Something is.
+    InFlight,
+    /// Something came to its end.
+    Ended,
+}
+
+/// Between two looks, after something came to its end; doubled as long as nothing does.
+const SHORTEST: Duration = Duration::from_micros(50);
+/// At most, while somebody waits for the end of a request.
+const AWAITED: Duration = Duration::from_micros(200);
+/// While nobody does: then it is the deadlines that are looked after, and progress for who asks.
+const UNATTENDED: Duration = Duration::from_millis(2);
+/// With nothing in flight.
+const IDLE: Duration = Duration::from_millis(20);
+
+/// When the next look is due.
+#[derive(Default)]
+pub(super) struct Pace {
+    interval: Duration,
+    due_ns: u64,
+    /// Callers that wait for the end of a request.
+    num_waiting: u32,
+}
+
+impl Pace {
+    /// Somebody waits from now on.
+    pub(super) fn begin_wait(&mut self, now_ns: u64) {
+        self.num_waiting += 1;
+        self.interval = SHORTEST;
+        self.due_ns = self.due_ns.min(now_ns + nanos(SHORTEST));
+    }
+
+    /// He waits no more.
+    pub(super) const fn end_wait(&mut self) {
+        self.num_waiting = self.num_waiting.saturating_sub(1);
+    }
+
+    /// Something was given to the engine: it is looked at soon, where somebody waits for it.
+    pub(super) fn sent(&mut self, now_ns: u64) {
+        let soon = if self.num_waiting > 0 { SHORTEST } else { UNATTENDED };
+        self.due_ns = self.due_ns.min(now_ns + nanos(soon));
+    }
+
+    /// Whether a look is due. Who hears so is the one to look: for the others, the next one is.
+    pub(super) fn claim(&mut self, now_ns: u64) -> bool {
+        let is_due = now_ns >= self.due_ns;
+        if is_due {
+            self.due_ns = now_ns + nanos(self.interval.max(SHORTEST));
+        }
+        is_due
+    }
+
+    /// What a look found.
+    pub(super) fn looked(&mut self, look: Look, now_ns: u64) {
+        self.interval = match (look, self.num_waiting) {
+            (Look::Nothing, _) => IDLE,
+            (_, 0) => UNATTENDED,
+            (Look::Ended, _) => SHORTEST,
+            (Look::InFlight, _) => (2 * self.interval).clamp(SHORTEST, AWAITED),
+        };
+        self.due_ns = now_ns + nanos(self.interval);
+    }
+
+    /// The time until the next look.
+    pub(super) fn pause(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(self.due_ns.saturating_sub(now_ns)).clamp(SHORTEST, IDLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: u64 = 1_000_000_000;
+
+    #[test]
+    fn one_thread_looks_however_many_there_are() {
+        let mut pace = Pace::default();
+        assert!(pace.claim(LATER));
+        assert!(!pace.claim(LATER));
+        pace.looked(Look::InFlight, LATER);
+        assert!(!pace.claim(LATER + nanos(UNATTENDED) - 1));
+        assert!(pace.claim(LATER + nanos(UNATTENDED)));
+    }
+
+    #[test]
+    fn who_waits_makes_the_looks_frequent_and_silence_makes_them_rarer() {
+        let mut pace = Pace::default();
+        pace.looked(Look::Nothing, LATER);
+        assert_eq!(pace.pause(LATER), IDLE);
+        pace.begin_wait(LATER);
+        assert_eq!(pace.pause(LATER), SHORTEST);
+        for expected in [2 * SHORTEST, 4 * SHORTEST, AWAITED] {
+            pace.looked(Look::InFlight, LATER);
+            assert_eq!(pace.pause(LATER), expected);
+        }
+        pace.looked(Look::Ended, LATER);
+        assert_eq!(pace.pause(LATER), SHORTEST);
+        pace.end_wait();
+        pace.looked(Look::Ended, LATER);
+        assert_eq!(pace.pause(LATER), UNATTENDED);
+    }
+
+    #[test]
+    fn what_is_sent_is_looked_at_although_nothing_was_in_flight() {
+        let mut pace = Pace::default();
+        pace.looked(Look::Nothing, LATER);
+        pace.sent(LATER);
+        assert_eq!(pace.pause(LATER), UNATTENDED);
+        pace.begin_wait(LATER);
+        pace.sent(LATER);
+        assert_eq!(pace.pause(LATER), SHORTEST);
+    }
+}
