@@ -1,5 +1,8 @@
-//! What planning a batch costs the launch thread: the plan, the gather's descriptors and the packed tables of
-//! `staging_fill`, on one rank. Target: under 100 us for 12 requests with 44,600 new tokens on 8 ranks.
+//! What planning a batch costs the launch thread: the plan, its fingerprint, the gather's descriptors and the packed tables
+//! of `staging_fill`, on one rank; then by 1 to 64 requests and 1K to 128K new tokens.
+//!
+//! Unit: time per batch. Baseline: none here, `ragged` has that of tables rebuilt in every layer. Target: `all` under 100 us
+//! for 12 requests with 44,600 new tokens on 8 ranks.
 
 #[path = "support/batches.rs"]
 mod batches;
@@ -9,7 +12,9 @@ use std::time::Duration;
 
 use batches::{HEADLINE_REQUESTS, HEADLINE_TOKENS, NUM_RANKS, PAGE_SIZE, batch, shape};
 use cpkv::pages::{BufferKind, BufferSpec, GeometryError};
-use cpkv::plan::{Batch, BatchPlan, PackedTables, Strategy, TablePacker, descriptors, zero_ranges};
+use cpkv::plan::{
+    Batch, BatchPlan, Fingerprint, PackedTables, Strategy, TablePacker, descriptors, zero_ranges,
+};
 use cpkv::units::{PageId, Rank};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
@@ -47,6 +52,9 @@ fn headline(criterion: &mut Criterion) {
     let buffers = buffers().unwrap_or_else(|error| panic!("{error}"));
     let built = plan(&batch);
     group.bench_function("build", |bencher| bencher.iter(|| plan(black_box(&batch))));
+    group.bench_function("fingerprint", |bencher| {
+        bencher.iter(|| Fingerprint::of(shape(), black_box(&batch)));
+    });
     group.bench_function("descriptors", |bencher| {
         bencher.iter(|| descriptors(black_box(&built), Strategy::StagingFill));
     });
@@ -55,17 +63,22 @@ fn headline(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Each step by the number of requests and of new tokens.
 fn sizes(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("plan/all");
     let buffers = buffers().unwrap_or_else(|error| panic!("{error}"));
+    by_size(criterion, "plan/build", plan);
+    by_size(criterion, "plan/fingerprint", |batch| Fingerprint::of(shape(), batch));
+    by_size(criterion, "plan/all", |batch| pack(&plan(batch), &buffers));
+}
+
+fn by_size<T>(criterion: &mut Criterion, name: &str, step: impl Fn(&Batch) -> T) {
+    let mut group = criterion.benchmark_group(name);
     for num_requests in [1, 8, 64] {
         for new_tokens in [1 << 10, 1 << 14, 1 << 17] {
             let batch = batch(num_requests, new_tokens);
             group.throughput(Throughput::Elements(u64::from(new_tokens)));
             let id = BenchmarkId::new(format!("{num_requests}_requests"), format!("{new_tokens}_tokens"));
-            group.bench_with_input(id, &batch, |bencher, batch| {
-                bencher.iter(|| pack(&plan(batch), &buffers));
-            });
+            group.bench_with_input(id, &batch, |bencher, batch| bencher.iter(|| step(black_box(batch))));
         }
     }
     group.finish();
