@@ -3,8 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::super::{BatchId, PeerId};
+use super::super::{BatchId, EngineError, PeerId};
 use crate::device::DeviceBuffer;
+
+/// What the caller's engine has of a batch.
+#[derive(Clone, Debug)]
+pub(super) enum Handle {
+    /// Nothing: there was no byte to write.
+    Nothing,
+    /// The batch, by the number it gave.
+    Taken(u64),
+    /// Nobody knows: the function that was to take it panicked.
+    Unknown(EngineError),
+}
 
 /// One batch in flight.
 #[derive(Debug)]
@@ -12,9 +23,8 @@ pub(super) struct Batch {
     pub(super) peer: PeerId,
     /// The first block's destination, and the bytes of all.
     pub(super) blocks: (u64, u64),
-    /// The caller's handle, held by who asks for it; `None` once its end is known. `Some(None)` is a batch of no bytes,
-    /// which the caller's engine never saw.
-    handle: Mutex<Option<Option<u64>>>,
+    /// Held by who asks for it; `None` once its end is known.
+    handle: Mutex<Option<Handle>>,
     /// The memory it reads, kept alive.
     _sources: Vec<DeviceBuffer>,
 }
@@ -40,7 +50,7 @@ impl Batches {
         &self,
         peer: PeerId,
         blocks: (u64, u64),
-        handle: Option<u64>,
+        handle: Handle,
         sources: Vec<DeviceBuffer>,
     ) -> BatchId {
         let mut table = self.lock();
@@ -64,7 +74,7 @@ impl Batches {
 
 impl Batch {
     /// The handle, for one thread at a time; `None` while another has it. No wait: that thread is in the caller's function.
-    pub(super) fn try_handle(&self) -> Option<MutexGuard<'_, Option<Option<u64>>>> {
+    pub(super) fn try_handle(&self) -> Option<MutexGuard<'_, Option<Handle>>> {
         match self.handle.try_lock() {
             Ok(handle) => Some(handle),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

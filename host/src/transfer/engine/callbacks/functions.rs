@@ -127,6 +127,11 @@ pub(super) fn guarded_blocks<T>(
     Err(EngineError::new(NAME, call, problem))
 }
 
+/// Whether the caller's function panicked.
+pub(super) fn is_panic(error: &EngineError) -> bool {
+    matches!(error.problem, EngineProblem::Foreign { code: PANICKED, .. })
+}
+
 fn message_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

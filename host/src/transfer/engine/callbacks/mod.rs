@@ -15,8 +15,8 @@ use super::{
 };
 use crate::device::DeviceBuffer;
 use crate::transfer::Block;
-use batches::Batches;
-use functions::{guarded, guarded_blocks};
+use batches::{Batches, Handle};
+use functions::{guarded, guarded_blocks, is_panic};
 
 pub use functions::{
     AbandonFn, AddPeerFn, CallbackFailure, EngineCallbacks, MetadataFn, PollFn, RegisterFn, RemovePeerFn,
@@ -31,7 +31,8 @@ const SHOWN_CHARS: usize = 64;
 
 /// The engine that a caller brings.
 ///
-/// A function that panics is an error, with code `i64::MIN`. A batch whose submit or poll panicked may still be written.
+/// A function that panics is an error, with code `i64::MIN`. A batch whose submit panicked may have been taken: it is
+/// accepted, and fails when it is asked about. One whose submit or poll panicked may still be written.
 #[derive(Debug)]
 pub struct CallbackEngine {
     callbacks: EngineCallbacks,
@@ -160,7 +161,9 @@ impl TransferEngine for CallbackEngine {
             error(EngineProblem::NotRegistered { addr, bytes }).of(&known.name())
         })?;
         let blocks: Vec<Block> = blocks.iter().filter(|block| block.bytes > 0).copied().collect();
-        let Some(first) = blocks.first() else { return Ok(self.batches.add(peer, (0, 0), None, sources)) };
+        let Some(first) = blocks.first() else {
+            return Ok(self.batches.add(peer, (0, 0), Handle::Nothing, sources));
+        };
         let bytes = blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.bytes));
         let column = |of: fn(&Block) -> u64| blocks.iter().map(of).collect::<Vec<u64>>();
         let (srcs, dsts) = (column(|block| block.src), column(|block| block.dst));
@@ -168,8 +171,12 @@ impl TransferEngine for CallbackEngine {
         let handle = guarded_blocks("submit", (first.dst, bytes), || {
             (self.callbacks.submit)(&known.metadata, &srcs, &dsts, &lens)
         });
-        let handle = handle.map_err(|error| error.of(&known.name()))?;
-        Ok(self.batches.add(peer, (first.dst, bytes), Some(handle), sources))
+        let handle = match handle.map_err(|error| error.of(&known.name())) {
+            Ok(handle) => Handle::Taken(handle),
+            Err(error) if is_panic(&error) => Handle::Unknown(error),
+            Err(error) => return Err(error),
+        };
+        Ok(self.batches.add(peer, (first.dst, bytes), handle, sources))
     }
 
     /// While another thread asks for the same batch, it is in flight.
@@ -177,9 +184,10 @@ impl TransferEngine for CallbackEngine {
         let unknown = || EngineError::new(NAME, "poll", EngineProblem::UnknownBatch);
         let known = self.batches.get(batch).ok_or_else(unknown)?;
         let Some(mut handle) = known.try_handle() else { return Ok(BatchState::InFlight) };
-        let outcome = match handle.ok_or_else(unknown)? {
-            None => Ok(true),
-            Some(handle) => self.ask(handle, known.peer, known.blocks),
+        let outcome = match handle.clone().ok_or_else(unknown)? {
+            Handle::Nothing => Ok(true),
+            Handle::Taken(handle) => self.ask(handle, known.peer, known.blocks),
+            Handle::Unknown(error) => Err(error),
         };
         if outcome == Ok(false) {
             return Ok(BatchState::InFlight);
@@ -195,9 +203,9 @@ impl TransferEngine for CallbackEngine {
         let Some(known) = self.batches.remove(batch) else { return true };
         let Some(mut handle) = known.try_handle() else { return false };
         match (handle.take(), &self.callbacks.abandon) {
-            (None | Some(None), _) => true,
-            (Some(Some(_)), None) => false,
-            (Some(Some(handle)), Some(abandon)) => {
+            (None | Some(Handle::Nothing), _) => true,
+            (Some(Handle::Unknown(_)), _) | (Some(Handle::Taken(_)), None) => false,
+            (Some(Handle::Taken(handle)), Some(abandon)) => {
                 guarded("abandon", || Ok(abandon(handle))).unwrap_or(false)
             }
         }

@@ -101,8 +101,12 @@ fn a_function_that_panics_is_an_error_with_its_message() {
 
     let submit: SubmitFn = Box::new(|_, _, _, _| panic!("{} blocks", 1));
     let (engine, peer, _memory, block) = self::engine(EngineCallbacks { submit, ..done() });
-    let error = engine.submit(peer, &[block]).unwrap_err().to_string();
+    // It may have been taken: accepted, and never quiet.
+    let batch = engine.submit(peer, &[block]).unwrap();
+    let error = engine.poll(batch).unwrap_err().to_string();
     assert!(error.ends_with("the caller's function panicked: 1 blocks"), "{error}");
+    let batch = engine.submit(peer, &[block]).unwrap();
+    assert!(!engine.abandon(batch));
 }
 
 #[test]
