@@ -33,27 +33,32 @@ pub(crate) fn may_try(bytes: u64, measured: Option<(u64, f64)>, left_ms: f64) ->
     expected_ms * f64::from(1 + MIN_ROUNDS) <= left_ms
 }
 
-/// Rounds of each case in `left_ms`, where a round of it costs `costs_ms`; `None`: left out. The most expensive ones go first;
-/// what is left then is dealt out in equal shares.
-pub(crate) fn rounds(costs_ms: &[f64], left_ms: f64) -> Vec<Option<u32>> {
-    let mut rounds = vec![Some(MIN_ROUNDS); costs_ms.len()];
-    let total = |rounds: &[Option<u32>]| -> f64 {
-        let each = rounds.iter().zip(costs_ms);
-        each.map(|(rounds, cost)| rounds.map_or(0.0, |rounds| f64::from(rounds) * cost)).sum()
-    };
-    while total(&rounds) > left_ms {
-        let kept = (0..rounds.len()).filter(|&at| rounds[at].is_some());
-        let Some(dearest) = kept.max_by(|&a, &b| costs_ms[a].total_cmp(&costs_ms[b])) else { break };
-        rounds[dearest] = None;
+/// Which cases have time for [`MIN_ROUNDS`] in `left_ms`, where a round of each costs `costs_ms`. The most expensive ones go
+/// first.
+pub(crate) fn fitting(costs_ms: &[f64], left_ms: f64) -> Vec<bool> {
+    let mut fits = vec![true; costs_ms.len()];
+    loop {
+        let kept = || fits.iter().zip(costs_ms).enumerate().filter(|(_, (fits, _))| **fits);
+        let needed_ms: f64 = kept().map(|(_, (_, cost))| cost * f64::from(MIN_ROUNDS)).sum();
+        let dearest = kept().max_by(|(_, a), (_, b)| a.1.total_cmp(b.1)).map(|(at, _)| at);
+        match dearest.and_then(|at| fits.get_mut(at)) {
+            Some(dearest) if needed_ms > left_ms => *dearest = false,
+            _ => return fits,
+        }
     }
+}
+
+/// Rounds of each case beside the first [`MIN_ROUNDS`], in equal shares of `left_ms`, where one of them costs `costs_ms`.
+pub(crate) fn more_rounds(costs_ms: &[f64], left_ms: f64) -> Vec<u32> {
+    const MOST: u32 = MAX_ROUNDS - MIN_ROUNDS;
+    let mut rounds = vec![0; costs_ms.len()];
     // Cases that are at the most leave their shares to the others.
     for _ in 0..4 {
-        let open = |rounds: &Option<u32>| rounds.is_some_and(|rounds| rounds < MAX_ROUNDS);
-        let num_open = rounds.iter().filter(|rounds| open(rounds)).count();
-        let share_ms = (left_ms - total(&rounds)) / num_open.max(1) as f64;
-        for (rounds, cost) in rounds.iter_mut().zip(costs_ms).filter(|(rounds, _)| open(rounds)) {
-            let more = (share_ms / cost.max(1e-3)).floor().clamp(0.0, f64::from(MAX_ROUNDS)) as u32;
-            *rounds = rounds.map(|rounds| (rounds + more).min(MAX_ROUNDS));
+        let used_ms: f64 = rounds.iter().zip(costs_ms).map(|(rounds, cost)| f64::from(*rounds) * cost).sum();
+        let num_open = rounds.iter().filter(|rounds| **rounds < MOST).count();
+        let share_ms = ((left_ms - used_ms) / num_open.max(1) as f64).max(0.0);
+        for (rounds, cost) in rounds.iter_mut().zip(costs_ms).filter(|(rounds, _)| **rounds < MOST) {
+            *rounds = MOST.min(*rounds + (share_ms / cost.max(1e-3)) as u32);
         }
     }
     rounds
@@ -72,19 +77,22 @@ mod tests {
 
     #[test]
     fn the_most_expensive_cases_go_where_time_is_short() {
-        assert_eq!(rounds(&[10.0, 1000.0, 20.0], 90.0), [Some(3), None, Some(3)]);
-        assert_eq!(rounds(&[10.0], 29.0), [None]);
-        assert_eq!(rounds(&[], 5.0), []);
+        assert_eq!(fitting(&[10.0, 1000.0, 20.0], 90.0), [true, false, true]);
+        assert_eq!(fitting(&[10.0, 1000.0, 20.0], 89.0), [true, false, false]);
+        assert_eq!(fitting(&[10.0, f64::INFINITY], 30.0), [true, false]);
+        assert_eq!(fitting(&[10.0], 29.0), [false]);
+        assert!(fitting(&[], 5.0).is_empty());
     }
 
     #[test]
     fn what_is_left_is_dealt_out_and_never_exceeded() {
         let costs = [1.0, 10.0, 100.0];
-        let dealt = rounds(&costs, 3000.0);
-        let used: f64 = dealt.iter().zip(costs).map(|(rounds, cost)| f64::from(rounds.unwrap()) * cost).sum();
+        let dealt = more_rounds(&costs, 3000.0);
+        let used: f64 = dealt.iter().zip(costs).map(|(rounds, cost)| f64::from(*rounds) * cost).sum();
         assert!((2500.0..=3000.0).contains(&used), "{used} ms by {dealt:?}");
-        assert!(dealt.iter().all(|rounds| rounds.unwrap() > MIN_ROUNDS));
-        assert_eq!(rounds(&[1e-9, 0.0], 1e9), [Some(MAX_ROUNDS); 2]);
+        assert!(dealt.iter().all(|rounds| *rounds > 0));
+        assert_eq!(more_rounds(&[1e-9, 0.0], 1e9), [MAX_ROUNDS - MIN_ROUNDS; 2]);
+        assert_eq!(more_rounds(&[1.0, 2.0], -1.0), [0, 0]);
     }
 
     #[test]

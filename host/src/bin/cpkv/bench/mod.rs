@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod barrier;
 mod batches;
 mod budget;
+mod case_samples;
 mod cases;
 mod clock;
 mod copies;
@@ -28,6 +29,8 @@ mod rounds;
 mod sweep;
 mod tables;
 mod transfer;
+mod turns;
+mod way;
 
 use std::time::Instant;
 
