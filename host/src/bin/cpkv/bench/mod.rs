@@ -27,6 +27,7 @@ mod rank;
 mod report;
 mod rounds;
 mod sweep;
+mod table;
 mod tables;
 mod transfer;
 mod turns;

@@ -2,11 +2,13 @@
 
 use std::io::{Write, stdout};
 
+use comfy_table::presets::ASCII_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table as TextTable};
 
 use super::notes::notes;
 use super::report::BenchReport;
-use super::tables::{self, Cell, Mark, Table};
+use super::table::{Cell, Mark, Table};
+use super::tables;
 use crate::error::RunError;
 
 /// Prints one JSON object, or tables.
@@ -44,13 +46,11 @@ fn print_tables(out: &mut impl Write, report: &BenchReport) -> std::io::Result<(
 
 fn text_of(table: &Table) -> TextTable {
     let mut text = TextTable::new();
-    text.set_header(&table.columns);
+    text.load_style(ASCII_FULL_CONDENSED).set_header(&table.columns);
     for row in &table.rows {
         text.add_row(row.iter().map(written));
     }
-    let is_number =
-        |at: usize| table.rows.iter().any(|row| row.get(at).is_some_and(|cell| cell.figure.is_some()));
-    for (_, column) in text.column_iter_mut().enumerate().filter(|(at, _)| is_number(*at)) {
+    for (_, column) in text.column_iter_mut().enumerate().filter(|(at, _)| table.is_number(*at)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     text

@@ -1,70 +1,7 @@
 //! The report's tables: what the terminal and the page both show. Every number says where in the JSON it stands.
 
-use super::figures::{bytes, short, tokens};
 use super::report::{BenchReport, ComposeCase, ComposeRow, CopyRow};
-
-/// A table with its heading.
-pub(crate) struct Table {
-    /// Which part it belongs to: `barrier`, `gather`, ...
-    pub(crate) part: &'static str,
-    pub(crate) title: String,
-    pub(crate) columns: Vec<String>,
-    pub(crate) rows: Vec<Vec<Cell>>,
-}
-
-/// What is special about a cell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mark {
-    #[default]
-    None,
-    /// Ours, and another is faster.
-    Lost,
-}
-
-/// A cell.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Cell {
-    pub(crate) text: String,
-    pub(crate) figure: Option<PathValue>,
-    pub(crate) mark: Mark,
-}
-
-/// A number, and its JSON pointer.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PathValue {
-    pub(crate) path: String,
-    pub(crate) value: f64,
-}
-
-impl Cell {
-    pub(crate) fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), ..Self::default() }
-    }
-
-    fn written(text: String, value: f64, path: String) -> Self {
-        Self { text, figure: Some(PathValue { path, value }), mark: Mark::None }
-    }
-
-    fn number(value: f64, path: String) -> Self {
-        Self::written(short(value), value, path)
-    }
-
-    fn count(value: usize, path: String) -> Self {
-        Self::written(value.to_string(), value as f64, path)
-    }
-
-    fn bytes(value: u64, path: String) -> Self {
-        Self::written(bytes(value), value as f64, path)
-    }
-
-    fn tokens(value: u32, path: String) -> Self {
-        Self::written(tokens(value), f64::from(value), path)
-    }
-
-    fn lost_if(self, is_lost: bool) -> Self {
-        Self { mark: if is_lost { Mark::Lost } else { Mark::None }, ..self }
-    }
-}
+use super::table::{Cell, Table};
 
 fn columns(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
@@ -81,7 +18,8 @@ pub(crate) fn of(report: &BenchReport) -> Vec<Table> {
     let medians = of_compose(report, "ms, median", "ms_median", |row| Some(row.ms_median));
     let p99s = of_compose(report, "ms, p99", "ms_p99", |row| Some(row.ms_p99));
     let ratios = of_compose(report, "times ideal", "ratio_to_ideal", |row| row.ratio_to_ideal);
-    tables.extend([medians, p99s, ratios, of_cases(report)]);
+    let samples = of_compose(report, "samples", "samples", |row| Some(row.samples as f64));
+    tables.extend([medians, p99s, ratios, samples, of_cases(report)]);
     tables.extend(of_egress(report));
     tables.push(of_lost(report));
     tables.retain(|table| !table.rows.is_empty());
@@ -218,11 +156,17 @@ fn of_compose(
         cells.extend(names.iter().map(|name| {
             let row = case.rows.iter().enumerate().find(|(_, row)| row.name == *name);
             let figure = row.and_then(|(nth, row)| Some((nth, value(row)?)));
-            let is_lost = key != "ms_p99" && *name == report.default_strategy && !case.lost_to.is_empty();
+            let is_lost = matches!(key, "ms_median" | "ratio_to_ideal")
+                && *name == report.default_strategy
+                && !case.lost_to.is_empty();
             figure.map_or_else(
                 || Cell::text("-"),
                 |(nth, value)| {
-                    Cell::number(value, format!("/compose/{at}/rows/{nth}/{key}")).lost_if(is_lost)
+                    let path = format!("/compose/{at}/rows/{nth}/{key}");
+                    match key {
+                        "samples" => Cell::count(value as usize, path),
+                        _ => Cell::number(value, path).lost_if(is_lost),
+                    }
                 },
             )
         }));
@@ -277,7 +221,7 @@ fn of_egress(report: &BenchReport) -> Option<Table> {
     let rows = case.egress.iter().enumerate().map(|(rank, egress)| {
         let path = |key: &str| format!("/compose/{at}/egress/{rank}/{key}");
         vec![
-            Cell::text(format!("rank {rank}")),
+            Cell::text(rank.to_string()),
             Cell::bytes(egress.prefix_bytes, path("prefix_bytes")),
             Cell::bytes(egress.current_bytes, path("current_bytes")),
         ]
@@ -285,7 +229,7 @@ fn of_egress(report: &BenchReport) -> Option<Table> {
     Some(Table {
         part: "egress",
         title: format!("What peers read from each rank, {}", case.case),
-        columns: columns(&["", "prefix pages", "current pages"]),
+        columns: columns(&["rank", "prefix pages", "current pages"]),
         rows: rows.collect(),
     })
 }

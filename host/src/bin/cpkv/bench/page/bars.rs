@@ -2,7 +2,7 @@
 
 use super::axis::Scale;
 use super::svg::{Anchor, Svg};
-use crate::bench::tables::PathValue;
+use crate::bench::table::PathValue;
 
 /// A row.
 pub(crate) struct Bar {
@@ -33,10 +33,12 @@ pub(crate) struct BarChart {
 
 const LEFT: f64 = 118.0;
 /// For the texts behind bars.
-const RIGHT: f64 = 128.0;
+const RIGHT: f64 = 165.0;
 const TOP: f64 = 34.0;
 const ROW: f64 = 22.0;
 const BOTTOM: f64 = 44.0;
+/// Width of a letter, about.
+const LETTER: f64 = 6.2;
 
 impl BarChart {
     pub(crate) fn draw(&self) -> String {
@@ -69,11 +71,32 @@ impl BarChart {
             svg.line("across", (x_of(*value), TOP - 6.0), (x_of(*value), bottom));
             svg.text("tick", (x_of(*value) + 4.0, TOP - 1.0), Anchor::Start, text);
         }
-        // Above the line across.
         for (row, bar) in self.bars.iter().enumerate() {
-            let at = (x_of(total(bar)) + 6.0, TOP + ROW * row as f64 + 15.0);
-            svg.text("value", at, Anchor::Start, &bar.text);
+            let across = self.across.as_ref().map(|across| x_of(across.0));
+            let start = text_start(x_of(total(bar)), &bar.text, across);
+            svg.text("value", (start, TOP + ROW * row as f64 + 15.0), Anchor::Start, &bar.text);
         }
         svg.finish()
+    }
+}
+
+/// Where the text behind a bar that ends at `end` begins: behind the line across all bars, where that would cross it.
+fn text_start(end: f64, text: &str, across: Option<f64>) -> f64 {
+    let (start, len) = (end + 6.0, text.chars().count() as f64 * LETTER);
+    let crossed = across.filter(|across| (start - 5.0..start + len).contains(across));
+    crossed.map_or(start, |across| across + 6.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_goes_through_a_text() {
+        assert_eq!(text_start(100.0, "1.23", None), 106.0);
+        assert_eq!(text_start(100.0, "1.23", Some(99.0)), 106.0);
+        assert_eq!(text_start(100.0, "1.23", Some(102.0)), 108.0);
+        assert_eq!(text_start(100.0, "1.23", Some(110.0)), 116.0);
+        assert_eq!(text_start(100.0, "1.23", Some(140.0)), 106.0);
     }
 }

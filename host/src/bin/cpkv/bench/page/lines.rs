@@ -3,7 +3,7 @@
 use super::axis::Scale;
 use super::svg::{Anchor, Svg};
 use crate::bench::figures::short;
-use crate::bench::tables::PathValue;
+use crate::bench::table::PathValue;
 
 /// An axis with its name, unit included.
 pub(crate) struct Axis {

@@ -12,7 +12,8 @@ use std::fmt::Write;
 
 use super::notes::{Notes, notes};
 use super::report::BenchReport;
-use super::tables::{self, Cell, Mark, Table};
+use super::table::{Cell, Mark, Table};
+use super::tables;
 use plots::Plots;
 use svg::{data, escaped};
 
@@ -98,8 +99,11 @@ fn section(
 }
 
 fn table(table: &Table) -> String {
-    let header: String =
-        table.columns.iter().map(|name| format!("<th scope=\"col\">{}</th>", escaped(name))).collect();
+    let header = table.columns.iter().enumerate().map(|(at, name)| {
+        let class = if table.is_number(at) { " class=\"number\"" } else { "" };
+        format!("<th scope=\"col\"{class}>{}</th>", escaped(name))
+    });
+    let header: String = header.collect();
     let rows: String = table
         .rows
         .iter()

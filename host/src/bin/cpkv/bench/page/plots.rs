@@ -7,7 +7,8 @@ use super::lines::{Axis, LineChart, Point, Series};
 use super::sweep_plots;
 use crate::bench::figures::{bytes, short, tokens};
 use crate::bench::report::{BenchReport, CopyRow};
-use crate::bench::tables::{PathValue, largest};
+use crate::bench::table::PathValue;
+use crate::bench::tables::largest;
 
 /// The plots of a part, with what their colours mean.
 #[derive(Default)]
@@ -99,7 +100,7 @@ fn of_barrier(report: &BenchReport) -> Plots {
     let series: Vec<Series> = series.collect();
     let legend = legend(&series);
     let chart = LineChart {
-        title: "Share of barriers that took at most so long".to_owned(),
+        title: "Distribution: share of barriers that took at most so long".to_owned(),
         width: WIDTH,
         height: HEIGHT,
         x: Axis {
@@ -145,7 +146,10 @@ fn of_barrier(report: &BenchReport) -> Plots {
         },
         series,
     };
-    Plots { legend, drawings: vec![chart.draw(), second.draw()] }
+    let mut drawings = vec![chart.draw()];
+    // Of one size there is nothing to be seen by size.
+    drawings.extend((sizes.len() > 1).then(|| second.draw()));
+    Plots { legend, drawings }
 }
 
 fn of_copies(rows: Vec<&CopyRow>, part: &str, unit: &str) -> Plots {

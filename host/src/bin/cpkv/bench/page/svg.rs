@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::bench::tables::PathValue;
+use crate::bench::table::PathValue;
 
 /// Text for an element or an attribute.
 pub(crate) fn escaped(text: &str) -> String {

@@ -136,10 +136,18 @@ fn bars_of(report: &BenchReport, at: usize, case: &ComposeCase) -> String {
         let part = Part {
             class: class_of(row.name).to_owned(),
             value: row.ms_median,
-            title: format!("{}: {} ms, p99 {} ms", row.name, short(row.ms_median), short(row.ms_p99)),
+            title: format!(
+                "{}: {} ms, p99 {} ms, {} samples",
+                row.name,
+                short(row.ms_median),
+                short(row.ms_p99),
+                row.samples
+            ),
             figure: figure(path, row.ms_median),
         };
-        let text = format!("{} (p99 {}){told}", short(row.ms_median), short(row.ms_p99));
+        let fewer = (row.samples < case.rounds as usize).then(|| format!(", {} samples", row.samples));
+        let fewer = fewer.unwrap_or_default();
+        let text = format!("{} (p99 {}){told}{fewer}", short(row.ms_median), short(row.ms_p99));
         Bar { name: row.name.to_owned(), parts: vec![part], text }
     });
     let ideal = case.rows.iter().find(|row| row.name == "ideal");
