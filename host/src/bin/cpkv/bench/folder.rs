@@ -16,12 +16,18 @@ pub(crate) struct ReportFolder {
 }
 
 impl ReportFolder {
-    /// Makes the folder where there is none, and sees whether the page can be written. A page that is there stays.
+    /// Makes the folder where there is none, and sees whether the page can be written. A page that is there stays, and none is
+    /// made.
     pub(crate) fn open(folder: &Path) -> Result<Self, RunError> {
         let path = folder.join(FILE);
         let failed = |error| RunError::ReportFolder { path: path.clone(), error };
         fs::create_dir_all(folder).map_err(failed)?;
+        let is_new = !path.exists();
         OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        if is_new {
+            // Who ends the run early is not left with an empty page.
+            fs::remove_file(&path).map_err(failed)?;
+        }
         Ok(Self { path })
     }
 
@@ -41,6 +47,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let folder = temp.path().join("a/b");
         ReportFolder::open(&folder).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
         fs::write(folder.join(FILE), "before").unwrap();
         ReportFolder::open(&folder).unwrap();
         assert_eq!(fs::read_to_string(folder.join(FILE)).unwrap(), "before");

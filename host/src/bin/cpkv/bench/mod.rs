@@ -50,7 +50,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), RunError> {
     let begun = Instant::now();
     let size = ranks::group_size(args.ranks)?;
     let job = BenchJob::prepare(args, size)?;
-    let folder = args.report.as_deref().map(ReportFolder::open).transpose()?;
+    // The others would get into each other's way; the report is rank 0's.
+    let folder = args.report.as_deref().filter(|_| ranks::speaks());
+    let folder = folder.map(ReportFolder::open).transpose()?;
     let platform = devices::choose(args.device)?;
     let clock = SharedClock::new(begun, job.total(), job.timeout);
     let date_utc = machine::now_utc();
