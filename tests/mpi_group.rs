@@ -13,7 +13,7 @@ use cpkv::deadline::Deadline;
 use cpkv::group::mpi::{MpiBootstrap, MpiWorld, leave_without_finalize, mpi_library_version, same_host_copy};
 use cpkv::group::{Bootstrap, BootstrapError, MAX_BLOB_BYTES};
 use cpkv::symm::{Export, Mapping, MemfdBackend, SymmBackend, SymmError};
-use cpkv::units::{Rank, RankSet};
+use cpkv::units::{GroupSize, Rank, RankSet};
 use rustix::process::{Signal, getpid, kill_process};
 
 use support::{Ending, MpiJob, hex, is_running, report, socket_exists, under_mpirun, unhex};
@@ -170,6 +170,27 @@ fn a_blocking_collective_is_reported_as_busy() {
             assert!(matches!(error, BootstrapError::Busy { call: "meet", rank: Rank(0), .. }), "{error}");
         });
         Ending::Abandon
+    });
+}
+
+#[test]
+fn the_first_ranks_are_a_world_of_their_own() {
+    under_mpirun(&MpiJob::new(3), "the_first_ranks_are_a_world_of_their_own", || {
+        let world = MpiWorld::init().expect("MPI starts");
+        let whole = MpiBootstrap::new(Arc::clone(&world));
+        let part = world.first(GroupSize::new(2).unwrap()).unwrap();
+        assert_eq!(part.is_some(), world.rank().0 < 2);
+        if let Some(part) = part {
+            assert_eq!((part.rank(), part.size().get()), (world.rank(), 2));
+            assert_eq!(time_barriers(&part, 3).unwrap().len(), 3);
+            let group = MpiBootstrap::new(part);
+            let heard = group.all_gather("part", &[group.rank().0 as u8], soon()).unwrap();
+            assert_eq!(heard, [[0], [1]]);
+        }
+        whole.barrier("together", soon()).unwrap();
+        let all = world.first(GroupSize::new(64).unwrap()).unwrap().expect("everybody is in it");
+        assert_eq!(all.size(), world.size());
+        Ending::Normal
     });
 }
 

@@ -75,6 +75,9 @@ fn expect_figures(report: &Value, num_ranks: u64, transport: &str) {
             for key in ["ms_median", "ms_p99", "ratio_to_ideal"] {
                 assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
             }
+            let samples = row["samples"].as_u64();
+            assert!(samples >= Some(3) && samples <= case["rounds"].as_u64(), "{row}");
+            assert!(row["kind"] != "yardstick" || samples == case["rounds"].as_u64(), "{row}");
         }
     }
     for lost in rows("lost") {
@@ -208,13 +211,14 @@ mod under_mpirun {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().to_str().unwrap();
         let args = ["bench", "--quick", "--model", "tiny", "--json", "--report", out];
-        let outcome = run(cpkv_under_mpirun(2).args(args));
+        let outcome = run(cpkv_under_mpirun(3).args(args));
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
-        expect_figures(&report, 2, "processes");
-        let names: Vec<_> =
-            report["barrier"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["cpkv", "MPI_Barrier"]);
+        expect_figures(&report, 3, "processes");
+        let barriers = report["barrier"].as_array().unwrap().iter();
+        let barriers: Vec<_> =
+            barriers.map(|row| (row["name"].as_str().unwrap(), row["ranks"].as_u64().unwrap())).collect();
+        assert_eq!(barriers, [("cpkv", 2), ("MPI_Barrier", 2), ("cpkv", 3), ("MPI_Barrier", 3)]);
         for case in report["compose"].as_array().unwrap() {
             let rows = case["rows"].as_array().unwrap();
             let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();

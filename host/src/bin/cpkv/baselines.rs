@@ -4,6 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use cpkv::device::{DeviceBuffer, DeviceError, HostCall, Stream};
+use cpkv::group::Bootstrap;
 use cpkv::model::BufferId;
 use cpkv::plan::BatchPlan;
 use cpkv::units::GroupSize;
@@ -16,17 +17,28 @@ pub(crate) trait PeerLibrary: Send + Sync {
     fn all_gather(&self, send: &[u8], recv: &mut [u8], counts: &[i32]) -> Result<(), DeviceError>;
     /// The sum of every rank's `bytes`, in place.
     fn all_reduce(&self, bytes: &mut [u8]) -> Result<(), DeviceError>;
+    /// The first `size` ranks as a group of their own; `None` on the others. Collective, without a deadline of its own.
+    fn first(&self, size: GroupSize) -> Result<Option<Part>, DeviceError>;
     /// Passes its barrier so often; how long each took, in nanoseconds.
     fn time_barriers(&self, num_barriers: u32) -> Result<Vec<u64>, DeviceError>;
 }
 
+/// Some of the ranks, by themselves.
+pub(crate) struct Part {
+    pub(crate) bootstrap: Arc<dyn Bootstrap>,
+    pub(crate) library: Arc<dyn PeerLibrary>,
+}
+
 #[cfg(feature = "mpi")]
 mod mpi {
+    use std::sync::Arc;
+
     use cpkv::collective::mpi::{allgatherv_bytes, allreduce_bytes, time_barriers};
     use cpkv::device::DeviceError;
-    use cpkv::group::mpi::{MpiError, MpiWorld, same_host_copy};
+    use cpkv::group::mpi::{MpiBootstrap, MpiError, MpiWorld, same_host_copy};
+    use cpkv::units::GroupSize;
 
-    use super::PeerLibrary;
+    use super::{Part, PeerLibrary};
 
     impl PeerLibrary for MpiWorld {
         fn copy_mechanism(&self) -> String {
@@ -46,6 +58,14 @@ mod mpi {
 
         fn all_reduce(&self, bytes: &mut [u8]) -> Result<(), DeviceError> {
             allreduce_bytes(self, bytes).map_err(|error| failed(self, &error))
+        }
+
+        fn first(&self, size: GroupSize) -> Result<Option<Part>, DeviceError> {
+            let part = Self::first(self, size).map_err(|error| failed(self, &error))?;
+            Ok(part.map(|world| Part {
+                bootstrap: Arc::new(MpiBootstrap::new(Arc::clone(&world))),
+                library: world,
+            }))
         }
 
         fn time_barriers(&self, num_barriers: u32) -> Result<Vec<u64>, DeviceError> {

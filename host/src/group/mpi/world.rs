@@ -34,13 +34,14 @@ pub struct MpiWorld {
     comm: Comm,
     rank: Rank,
     size: GroupSize,
-    turn: Turn,
+    /// One for the whole and its parts: MPI is called by one thread at a time.
+    turn: Arc<Turn>,
     pub(super) exchanges: Exchanges,
     /// Set once, never reset, by an exchange that failed; read by the drop. Relaxed: the drop of the last `Arc`
     /// comes after everything its other holders did (the reference count orders that), and the word guards
     /// no other memory.
     failed: AtomicBool,
-    /// `None` where the application initialised MPI, and in the drop.
+    /// `None` where the application initialised MPI, in a part, and in the drop.
     universe: Option<Universe>,
 }
 
@@ -121,7 +122,7 @@ impl MpiWorld {
             comm,
             rank: Rank(rank),
             size: GroupSize::new(size).map_err(|source| MpiError::Size { source })?,
-            turn: Turn::default(),
+            turn: Arc::default(),
             exchanges: Exchanges::default(),
             failed: AtomicBool::new(false),
             universe,
@@ -136,6 +137,38 @@ impl MpiWorld {
     /// The number of processes.
     pub fn size(&self) -> GroupSize {
         self.size
+    }
+
+    /// The first `size` processes as a world of their own; `None` on the others. The part shares the turn with MPI, and
+    /// its communicator stays until MPI is finalised: drop the part before the whole. Collective over this world, and MPI
+    /// waits for all of it without end: let the processes meet in an exchange before.
+    ///
+    /// # Errors
+    /// [`MpiError`].
+    pub fn first(&self, size: GroupSize) -> Result<Option<Arc<Self>>, MpiError> {
+        let function = "MPI_Comm_split";
+        let deadline = Deadline::after(LOCK_TIMEOUT);
+        let _turn = self.turn(deadline).ok_or_else(|| MpiError::Busy { waited_ms: deadline.waited_ms() })?;
+        let is_inside = self.rank.0 < size.get();
+        // SAFETY: constants of the MPI library, never written after it is loaded.
+        let (outside, null) = unsafe { (ffi::RSMPI_UNDEFINED, ffi::RSMPI_COMM_NULL) };
+        let (color, mut part) = (if is_inside { 0 } else { outside }, null);
+        // SAFETY: the communicator is ours and all ranks make this call; ranks keep their order; the result outlives it.
+        let code = unsafe { ffi::MPI_Comm_split(self.comm.0, color, self.rank.0 as c_int, &mut part) };
+        check(function, code)?;
+        if !is_inside {
+            return Ok(None);
+        }
+        return_errors(part)?;
+        Ok(Some(Arc::new(Self {
+            comm: Comm(part),
+            rank: self.rank,
+            size: if size.get() < self.size.get() { size } else { self.size },
+            turn: Arc::clone(&self.turn),
+            exchanges: Exchanges::default(),
+            failed: AtomicBool::new(false),
+            universe: None,
+        })))
     }
 
     /// Waits for the turn with MPI; `None` past the deadline.
@@ -191,11 +224,16 @@ fn duplicate_world() -> Result<Comm, MpiError> {
     let mut comm = null;
     // SAFETY: MPI is initialised; the result outlives the call.
     check("MPI_Comm_dup", unsafe { ffi::MPI_Comm_dup(world, &mut comm) })?;
-    // SAFETY: as `RSMPI_COMM_WORLD`.
+    return_errors(comm)?;
+    Ok(Comm(comm))
+}
+
+/// Has calls on `comm`, which is ours, return error codes.
+fn return_errors(comm: ffi::MPI_Comm) -> Result<(), MpiError> {
+    // SAFETY: a constant of the MPI library, never written after it is loaded.
     let errors_return = unsafe { ffi::RSMPI_ERRORS_RETURN };
     // SAFETY: the communicator is ours, the handler predefined.
-    check("MPI_Comm_set_errhandler", unsafe { ffi::MPI_Comm_set_errhandler(comm, errors_return) })?;
-    Ok(Comm(comm))
+    check("MPI_Comm_set_errhandler", unsafe { ffi::MPI_Comm_set_errhandler(comm, errors_return) })
 }
 
 /// How many ranks of `comm` can share memory with this one.

@@ -1,13 +1,16 @@
 //! Barrier latency by number of ranks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use cpkv::deadline::Deadline;
 use cpkv::group::Group;
 use cpkv::units::GroupSize;
 
 use super::figures::{Figure, quantiles};
 use super::report::{BarrierRow, LeftOut};
 use crate::barriers::{self, BarrierTimes, Blocks};
+use crate::baselines::Part;
 use crate::devices::Platform;
 use crate::error::RunError;
 use crate::ranks::{self, RankEnv};
@@ -27,8 +30,8 @@ fn smaller_sizes(size: GroupSize) -> Vec<u32> {
     (1..).map(|power| 1 << power).take_while(|&smaller| smaller < size.get()).collect()
 }
 
-/// The rows of groups smaller than `size`, each of threads of its own. Under `mpirun` there are none: its processes are one
-/// group.
+/// The rows of groups smaller than `size`, each of threads of its own. Under `mpirun` there are none here: see
+/// [`of_first_ranks`].
 pub(crate) fn of_smaller_groups(
     size: GroupSize,
     platform: &Platform,
@@ -36,12 +39,8 @@ pub(crate) fn of_smaller_groups(
     share: Duration,
 ) -> Result<(Vec<BarrierRow>, Vec<LeftOut>), RunError> {
     let sizes = smaller_sizes(size);
-    if sizes.is_empty() {
+    if sizes.is_empty() || ranks::mpi_processes().is_some() {
         return Ok(Default::default());
-    }
-    if ranks::mpi_processes().is_some() {
-        let why = format!("under mpirun the group is its {} processes", size.get());
-        return Ok((Vec::new(), vec![LeftOut::new("barrier of smaller groups", why)]));
     }
     let each = share / (1 + sizes.len() as u32);
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
@@ -54,6 +53,41 @@ pub(crate) fn of_smaller_groups(
         })?;
         rows.extend(measured.0);
         left_out.extend(measured.1);
+    }
+    Ok((rows, left_out))
+}
+
+/// The rows of groups smaller than all processes of `mpirun`, on rank 0: the first ones are a group, the others wait.
+/// Collective. Where ranks are threads there are none.
+pub(crate) fn of_first_ranks(
+    env: &RankEnv,
+    timeout: Duration,
+    share: Duration,
+) -> Result<(Vec<BarrierRow>, Vec<LeftOut>), RunError> {
+    let Some(library) = &env.library else { return Ok(Default::default()) };
+    let sizes = smaller_sizes(env.bootstrap.group_size());
+    let each = share / sizes.len().max(1) as u32;
+    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    for smaller in sizes {
+        // MPI has no deadline for what follows.
+        env.bootstrap.barrier("before a smaller group", Deadline::after(2 * timeout))?;
+        if let Some(Part { bootstrap, library }) = library.first(GroupSize::new(smaller)?)? {
+            let part = RankEnv {
+                device: Arc::clone(&env.device),
+                device_reason: env.device_reason.clone(),
+                bootstrap,
+                backend: Arc::clone(&env.backend),
+                collective: Arc::clone(&env.collective),
+                collective_reason: env.collective_reason.clone(),
+                library: Some(library),
+            };
+            let mut group = rig::group(&part, timeout)?;
+            let measured = of_group(&part, &mut group, each)?;
+            group.close()?;
+            rows.extend(measured.0);
+            left_out.extend(measured.1);
+        }
+        env.bootstrap.barrier("behind a smaller group", Deadline::after(share + 4 * timeout))?;
     }
     Ok((rows, left_out))
 }

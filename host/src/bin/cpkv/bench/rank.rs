@@ -50,6 +50,11 @@ pub(crate) fn run(
     let mut left_out = before.left_out.clone();
     let alone = while_the_others_wait(env, job, || measure_alone(env, job, shares, &progress))?;
     let cases = choose_cases(env, job, &mut left_out)?;
+    if env.library.is_some() {
+        progress.part("timing barriers of fewer ranks");
+    }
+    let (smaller, missing) = barrier::of_first_ranks(env, job.timeout, shares.barrier / 2)?;
+    left_out.extend(missing);
     begin(&progress, "registering");
     let needs = Footprint::of(&cases, job.model.page_size);
     let options = ComposerOptions {
@@ -65,7 +70,7 @@ pub(crate) fn run(
     let mut composer = rig::composer(env, &job.model, needs.pool_pages.max(1), options, job.timeout)?;
     begin(&progress, &format!("timing barriers of {} ranks", job.group_size.get()));
     let (mut barrier, missing) = barrier::of_group(env, composer.group_mut(), shares.barrier / 2)?;
-    barrier.splice(0..0, before.barrier.iter().cloned());
+    barrier.splice(0..0, before.barrier.iter().cloned().chain(smaller));
     left_out.extend(missing);
     let default_strategy = default_strategy(&composer).name();
     progress.step("composing");

@@ -88,7 +88,7 @@ fn of_barrier(report: &BenchReport) -> Plots {
     sizes.dedup();
     let series = rows.iter().enumerate().map(|(at, row)| {
         let size = sizes.iter().position(|size| *size == row.ranks).unwrap_or(0);
-        let class = if row.name == "cpkv" { format!("c{}", size % 7) } else { "c4 dashed".to_owned() };
+        let class = format!("c{}{}", size % 5, if row.name == "cpkv" { "" } else { " dashed" });
         let points = row.quantiles_us.iter().enumerate().map(|(nth, &[q, us])| Point {
             x: us,
             y: q,
@@ -98,7 +98,7 @@ fn of_barrier(report: &BenchReport) -> Plots {
         Series { name, class, points: points.collect(), has_marks: false }
     });
     let series: Vec<Series> = series.collect();
-    let legend = legend(&series);
+    let mut entries = legend(&series);
     let chart = LineChart {
         title: "Distribution: share of barriers that took at most so long".to_owned(),
         width: WIDTH,
@@ -119,7 +119,7 @@ fn of_barrier(report: &BenchReport) -> Plots {
                     y: value(row),
                     figure: figure(format!("/barrier/{at}/{key}"), value(row)),
                 });
-                let colour = if library == "cpkv" { "c0" } else { "c4" };
+                let colour = if library == "cpkv" { "c5" } else { "c8" };
                 Series {
                     name: format!("{library}, {name}"),
                     class: format!("{colour}{dashes}"),
@@ -132,8 +132,11 @@ fn of_barrier(report: &BenchReport) -> Plots {
     let p99s = by_size("us_p99", "p99", " dotted", |row| row.us_p99);
     let series: Vec<Series> =
         medians.into_iter().chain(p99s).filter(|series| !series.points.is_empty()).collect();
+    // Of one size there is nothing to be seen by size.
+    let has_sizes = sizes.len() > 1;
+    entries.extend(legend(&series).into_iter().filter(|_| has_sizes));
     let second = LineChart {
-        title: "Median (solid) and p99 (dotted) by ranks".to_owned(),
+        title: "Median and p99 by ranks".to_owned(),
         width: WIDTH,
         height: HEIGHT,
         x: Axis {
@@ -147,9 +150,8 @@ fn of_barrier(report: &BenchReport) -> Plots {
         series,
     };
     let mut drawings = vec![chart.draw()];
-    // Of one size there is nothing to be seen by size.
-    drawings.extend((sizes.len() > 1).then(|| second.draw()));
-    Plots { legend, drawings }
+    drawings.extend(has_sizes.then(|| second.draw()));
+    Plots { legend: entries, drawings }
 }
 
 fn of_copies(rows: Vec<&CopyRow>, part: &str, unit: &str) -> Plots {
