@@ -15,8 +15,9 @@ pub(crate) fn bench_help() -> String {
         "What is measured, in turn: the barrier by number of ranks; the gather kernel by page size, against memcpy; transfer \
          by block size, against memcpy; a forward and its transfer side by side; plans by tokens; and every strategy over a \
          grid of batches, round by round, against its own work without the barrier (ideal), memcpy and, under mpirun, \
-         MPI_Allgatherv and MPI_Allreduce. What does not fit the time is left out, and said to be. Figures are medians \
-         and p99; where another is faster than the default strategy, the row is marked as lost.\n\nBytes are not compared here: \
+         MPI_Allgatherv and MPI_Allreduce. What does not fit the time is left out, and said to be; strategies that are several times slower than the \
+         fastest take part in some rounds only. Figures are medians and p99; where another is faster than the default \
+         strategy, the row is marked as lost.\n\nBytes are not compared here: \
          `cpkv compose` does that.\n\nModels:\n{}\n\nExamples:\n  cpkv bench --report out\n  mpirun -n 8 --oversubscribe cpkv \
          bench --json --report out\n  cpkv bench --quick --ranks 2\n\n{EXIT_CODES}",
         models_help()
@@ -38,7 +39,7 @@ pub(crate) struct BenchArgs {
     /// Take only the model's first N layers.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) layers: usize,
-    /// Ranks as threads; under mpirun the ranks are the processes.
+    /// Ranks as threads (8 where nothing is said); under mpirun the ranks are the processes.
     #[arg(long, value_name = "N")]
     pub(crate) ranks: Option<u32>,
     /// Where ranks run: `cuda` gives each rank a GPU, several ranks one where they are fewer.
