@@ -18,7 +18,7 @@ const LAYERS: [Layer; 9] = [
     strangers(&["bin", "ffi"]),
     strangers(&["compose", "transfer"]),
     Layer { modules: &["device", "symm", "collective", "group"], know_each_other: true },
-    strangers(&["deadline"]),
+    strangers(&["deadline", "priority"]),
     strangers(&["verify", "workload"]),
     strangers(&["plan", "model"]),
     strangers(&["pages"]),

@@ -144,6 +144,11 @@ impl Board {
         self.entries.get(&context.id()).is_some_and(|entry| Arc::ptr_eq(&entry.context, context))
     }
 
+    /// Whether anything is left to be sent.
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty() || !self.endings.is_empty()
+    }
+
     /// Whether a forward has begun and not ended.
     pub(super) fn is_in_forward(&self) -> bool {
         let mut open = self.entries.values().filter_map(|entry| entry.open.as_ref());

@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) flights: Vec<Flight>,
     /// Batches so far.
     pub(super) num_flights: u64,
+    /// Threads that write records into the outbox, which is the request's until they have posted them.
+    pub(super) num_writers: u32,
     /// Aux blocks and records that workers are through with.
     pub(super) num_extras: u32,
     /// By worker: epoch words used.
@@ -60,8 +62,10 @@ pub(super) struct State {
     failure: Option<Box<Cause>>,
     pub(super) num_lost: u32,
     is_dropped: bool,
-    /// Bytes may come although everything is done.
-    is_loose: bool,
+    /// Bytes may come after their batch is done.
+    delivers_late: bool,
+    /// The caller said that nothing of it touches memory any more.
+    is_confirmed: bool,
     pub(super) outcome: Option<Result<Sent, TransferError>>,
     pub(super) sent: Sent,
 }
@@ -93,6 +97,7 @@ impl Context {
             covered: Vec::new(),
             flights: Vec::new(),
             num_flights: 0,
+            num_writers: 0,
             num_extras: 0,
             words: vec![0; num_workers],
             pages: vec![0; num_workers],
@@ -100,7 +105,8 @@ impl Context {
             failure: None,
             num_lost: 0,
             is_dropped: false,
-            is_loose: false,
+            delivers_late: shared.delivers_late,
+            is_confirmed: false,
             outcome: None,
             sent: Sent::default(),
         };
@@ -151,9 +157,6 @@ impl Context {
             return;
         }
         state.fail(Cause::Dropped);
-        let is_complete = matches!(state.outcome, Some(Ok(_)));
-        // Where bytes may come behind their completion, only a request that the decode side took tells that they did.
-        state.is_loose |= self.shared.delivers_late && !is_complete && state.sent.num_batches > 0;
     }
 
     /// The caller knows that what was lost or is in flight touches no memory any more.
@@ -162,12 +165,12 @@ impl Context {
         if state.may_send() {
             return Err(Cause::Unconfirmable { reason: "it still runs: drop it first" });
         }
-        if state.flights.iter().any(|flight| flight.parcel.is_none()) {
+        if state.num_writers > 0 || state.flights.iter().any(|flight| flight.parcel.is_none()) {
             return Err(Cause::Unconfirmable { reason: "the engine is taking a batch of it: ask again" });
         }
         let flights = std::mem::take(&mut state.flights);
         state.num_lost = 0;
-        state.is_loose = false;
+        state.is_confirmed = true;
         state.ledger.forgive();
         drop(state);
         for parcel in flights.into_iter().filter_map(|flight| flight.parcel) {
@@ -182,7 +185,7 @@ impl Context {
         if state.is_quiet() {
             return Quiet::Confirmed;
         }
-        let positions = state.ledger.unsettled(state.is_loose);
+        let positions = state.ledger.unsettled(state.is_loose());
         let page = |position: &u32| {
             state.parts.iter().find_map(|part| {
                 let idx = part.positions.iter().position(|at| at == position)?;
@@ -190,11 +193,22 @@ impl Context {
             })
         };
         let pages = positions.iter().filter_map(page).collect();
-        let num_batches = match state.is_loose {
+        let num_batches = match state.is_loose() {
             true => state.sent.num_batches,
-            false => state.flights.len() as u64 + u64::from(state.num_lost),
+            false => state.flights.len() as u64 + u64::from(state.num_lost + state.num_writers),
         };
         Quiet::Quarantined { pages, num_batches }
+    }
+
+    /// The answer as it stands, unless there is one already.
+    pub(super) fn keep_outcome(&self) {
+        self.keep(&mut self.lock());
+    }
+
+    pub(super) fn keep(&self, state: &mut State) {
+        if state.outcome.is_none() {
+            state.outcome = Some(self.error(state).map_or(Ok(state.sent), Err));
+        }
     }
 
     /// The request's error, once it failed.
@@ -250,7 +264,14 @@ impl State {
 
     /// Whether nothing of the request touches memory on either side any more.
     pub(super) const fn is_quiet(&self) -> bool {
-        self.is_idle() && self.num_lost == 0 && !self.is_loose
+        self.is_idle() && self.num_lost == 0 && !self.is_loose()
+    }
+
+    /// Whether bytes may come although every batch is done: where they may come late, only a request that was finished, or that
+    /// the caller confirmed, tells that they did not.
+    const fn is_loose(&self) -> bool {
+        let is_complete = matches!(self.outcome, Some(Ok(_)));
+        self.delivers_late && self.sent.num_batches > 0 && !is_complete && !self.is_confirmed
     }
 
     /// Whether it was dropped.
@@ -258,9 +279,9 @@ impl State {
         self.is_dropped
     }
 
-    /// Whether the engine has nothing of the request.
+    /// Whether the engine has nothing of the request, and nobody is about to give it anything.
     pub(super) const fn is_idle(&self) -> bool {
-        self.flights.is_empty()
+        self.flights.is_empty() && self.num_writers == 0
     }
 
     /// (layer, page) pairs in `state`.

@@ -27,6 +27,18 @@ impl Context {
 
     /// One record to every worker, also from a rank that had no page for it.
     pub(super) fn send_records(self: &Arc<Self>, thread: u32) {
+        let mut state = self.lock();
+        if !state.may_send() {
+            return;
+        }
+        // Who drops the request from now on waits: its outbox would be another's.
+        state.num_writers += 1;
+        drop(state);
+        self.write_records(thread);
+        self.lock().num_writers -= 1;
+    }
+
+    fn write_records(self: &Arc<Self>, thread: u32) {
         let source = &self.shared.source;
         for (worker, inbox) in (0..).zip(&self.offer.inboxes) {
             let state = self.lock();

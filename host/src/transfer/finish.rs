@@ -16,9 +16,9 @@ use std::sync::Arc;
 use super::blocks::Block;
 use super::board::{Closed, Work};
 use super::clock::Until;
-use super::context::{Context, Sent, State};
+use super::context::{Context, State};
 use super::desk::Desk;
-use super::failure::{Cause, TransferError};
+use super::failure::Cause;
 use super::ledger::PageState;
 use super::wait::{await_true, late};
 use crate::device::Event;
@@ -66,32 +66,37 @@ impl Ending {
         Self { context, step: Step::Layers, aux, num_layers, num_extras: 0 }
     }
 
-    /// Goes on as far as it can without waiting; whether it is over.
+    /// Goes on as far as it can without waiting; whether it is over, and its answer kept.
     fn advance(&mut self, desk: &Desk, now: &Arc<dyn Event>) -> bool {
         loop {
-            let state = self.context.lock();
+            let mut state = self.context.lock();
             if !state.may_send() {
+                self.context.keep(&mut state);
                 return true;
             }
             let is_through = state.counts.processed >= self.num_layers && state.num_extras >= self.num_extras;
             if !is_through || !state.is_idle() {
                 return false;
             }
-            let complete = state.check_complete();
+            if let Err(cause) = state.check_complete() {
+                state.fail(cause);
+                self.context.keep(&mut state);
+                return true;
+            }
+            if self.step == Step::Records {
+                // Under the lock: who drops it from now on drops what is finished.
+                self.context.keep(&mut state);
+                return true;
+            }
             drop(state);
-            self.step = match (self.step, complete) {
-                (Step::Records, _) => return true,
-                (Step::Layers, _) if !self.aux.is_empty() => {
+            self.step = match self.step {
+                Step::Layers if !self.aux.is_empty() => {
                     // What is sampled behind the forward is written by now.
                     let aux = std::mem::take(&mut self.aux);
                     self.put(desk, Work::Aux(aux), Some(now));
                     Step::Aux
                 }
-                (_, Err(cause)) => {
-                    self.context.fail(cause);
-                    return true;
-                }
-                (_, Ok(())) => {
+                _ => {
                     // The record says that writes are complete: it waits for them, and for no event.
                     self.put(desk, Work::Records, None);
                     Step::Records
@@ -106,8 +111,8 @@ impl Ending {
     }
 }
 
-/// Carries requests to their ends, side by side, and keeps the answers.
-pub(super) fn finish(desk: &Desk, mut endings: Vec<Ending>, now: &Arc<dyn Event>, until: Until) {
+/// Carries requests to their ends, side by side, and keeps each answer as soon as there is one.
+pub(super) fn carry_out(desk: &Desk, mut endings: Vec<Ending>, now: &Arc<dyn Event>, until: Until) {
     let mut open: Vec<&mut Ending> = endings.iter_mut().collect();
     await_true(desk, until, || {
         open.retain_mut(|ending| !ending.advance(desk, now));
@@ -117,15 +122,8 @@ pub(super) fn finish(desk: &Desk, mut endings: Vec<Ending>, now: &Arc<dyn Event>
         let mut state = context.lock();
         let cause = late(desk, &state, until);
         state.fail(cause);
+        context.keep(&mut state);
     }
-    endings.iter().for_each(|ending| drop(keep_outcome(&ending.context)));
-}
-
-/// The answer as it stands, kept.
-pub(super) fn keep_outcome(context: &Context) -> Result<Sent, TransferError> {
-    let mut state = context.lock();
-    let outcome = context.error(&state).map_or(Ok(state.sent), Err);
-    state.outcome.insert(outcome).clone()
 }
 
 impl State {
@@ -133,7 +131,7 @@ impl State {
     fn check_complete(&self) -> Result<(), Cause> {
         let missing =
             self.num(PageState::Unsent) + self.num(PageState::InFlight) + self.num(PageState::Unknown);
-        if missing == 0 || !self.may_send() {
+        if missing == 0 {
             return Ok(());
         }
         Err(Cause::Incomplete { missing })

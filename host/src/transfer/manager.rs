@@ -155,8 +155,8 @@ impl TransferManager {
         Ok(())
     }
 
-    /// The writes of `layer` are queued on the stream: records ONE event behind them and hands the layer of every open part to
-    /// the workers. Does nothing where no part is open, and nothing the second time. A multi-fire layer is left to `finish`.
+    /// The writes of `layer` to the pool are queued on the stream (compose's `persist_layer` was called: before it, old bytes
+    /// would be sent): records ONE event behind them and hands the layer of every open part to the workers. Does nothing where no part is open, and nothing the second time. A multi-fire layer is left to `finish`.
     ///
     /// # Errors
     /// The stream's. The layer is left to `finish`, which says the same.
@@ -206,8 +206,9 @@ impl TransferManager {
         ended.unwrap_or_else(|| Err(refused(request, Cause::NotRegistered)))
     }
 
-    /// Ends requests as [`TransferManager::finish`] does, side by side: none waits for another's completion. The answers are in
-    /// the order of `requests`; one that fails does not keep the others from their ends.
+    /// Ends requests as [`TransferManager::finish`] does, side by side: none waits for another's completion, and the call returns
+    /// with the last. The answers are in the order of `requests`; one that fails does not keep the others from their ends (but
+    /// pages that went as one batch are lost together).
     pub fn finish_all(
         &self,
         requests: &[(RequestId, &[AuxBlock])],
@@ -228,7 +229,7 @@ impl TransferManager {
                     }
                     (Some(_), Err(cause)) => {
                         context.fail(cause.clone());
-                        drop(finish::keep_outcome(&context));
+                        context.keep_outcome();
                     }
                     (None, _) => {}
                 }
@@ -236,7 +237,7 @@ impl TransferManager {
             })
             .collect();
         if let Ok(now) = &now {
-            finish::finish(desk, endings, now, until);
+            finish::carry_out(desk, endings, now, until);
         }
         answers.into_iter().map(|context| wait::await_outcome(desk, &*context?, until)).collect()
     }
@@ -308,7 +309,7 @@ impl TransferManager {
         if let Some(was_open) = closed {
             self.desk.count_ended(&context, was_open);
             // Nobody finishes it: who asks is told that it was dropped.
-            let _ = finish::keep_outcome(&context);
+            context.keep_outcome();
         }
         let until = Until::after(&*self.desk.shared.clock, timeout);
         wait::await_idle(&self.desk, &context, until);
@@ -345,8 +346,10 @@ impl TransferManager {
     /// merely dropped waits for nothing, and nobody learns what is in flight.
     pub fn close(self, timeout: Duration) -> Vec<(RequestId, Quiet)> {
         let until = Until::after(&*self.desk.shared.clock, timeout);
-        let requests: Vec<_> = self.desk.lock().contexts().iter().map(|context| context.id()).collect();
-        for request in requests {
+        let contexts = self.desk.lock().contexts();
+        // None goes on sending while another is waited for.
+        contexts.iter().for_each(|context| context.stop());
+        for request in contexts.iter().map(|context| context.id()) {
             let left = until.remaining(&*self.desk.shared.clock);
             // Dropped by somebody else meanwhile.
             let _ = self.drop_request(request, left);

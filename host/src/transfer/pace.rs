@@ -30,6 +30,8 @@ const IDLE: Duration = Duration::from_millis(20);
 pub(super) struct Pace {
     interval: Duration,
     due_ns: u64,
+    /// When one was asked for that no look which has begun answers.
+    wanted_ns: Option<u64>,
     /// Callers that wait for the end of a request.
     num_waiting: u32,
 }
@@ -39,7 +41,7 @@ impl Pace {
     pub(super) fn begin_wait(&mut self, now_ns: u64) {
         self.num_waiting += 1;
         self.interval = SHORTEST;
-        self.due_ns = self.due_ns.min(now_ns + nanos(SHORTEST));
+        self.want(now_ns + nanos(SHORTEST));
     }
 
     /// He waits no more.
@@ -50,7 +52,13 @@ impl Pace {
     /// Something was given to the engine: it is looked at soon, where somebody waits for it.
     pub(super) fn sent(&mut self, now_ns: u64) {
         let soon = if self.num_waiting > 0 { SHORTEST } else { UNATTENDED };
-        self.due_ns = self.due_ns.min(now_ns + nanos(soon));
+        self.want(now_ns + nanos(soon));
+    }
+
+    fn want(&mut self, at_ns: u64) {
+        let wanted_ns = self.wanted_ns.map_or(at_ns, |wanted_ns| wanted_ns.min(at_ns));
+        self.wanted_ns = Some(wanted_ns);
+        self.due_ns = self.due_ns.min(wanted_ns);
     }
 
     /// Whether a look is due. Who hears so is the one to look: for the others, the next one is.
@@ -58,6 +66,7 @@ impl Pace {
         let is_due = now_ns >= self.due_ns;
         if is_due {
             self.due_ns = now_ns + nanos(self.interval.max(SHORTEST));
+            self.wanted_ns = None;
         }
         is_due
     }
@@ -70,7 +79,8 @@ impl Pace {
             (Look::Ended, _) => SHORTEST,
             (Look::InFlight, _) => (2 * self.interval).clamp(SHORTEST, AWAITED),
         };
-        self.due_ns = now_ns + nanos(self.interval);
+        let next_ns = now_ns + nanos(self.interval);
+        self.due_ns = self.wanted_ns.map_or(next_ns, |wanted_ns| wanted_ns.min(next_ns));
     }
 
     /// The time until the next look.
@@ -102,6 +112,7 @@ mod tests {
         assert_eq!(pace.pause(LATER), IDLE);
         pace.begin_wait(LATER);
         assert_eq!(pace.pause(LATER), SHORTEST);
+        assert!(pace.claim(LATER + nanos(SHORTEST)));
         for expected in [2 * SHORTEST, 4 * SHORTEST, AWAITED] {
             pace.looked(Look::InFlight, LATER);
             assert_eq!(pace.pause(LATER), expected);
@@ -111,6 +122,16 @@ mod tests {
         pace.end_wait();
         pace.looked(Look::Ended, LATER);
         assert_eq!(pace.pause(LATER), UNATTENDED);
+    }
+
+    #[test]
+    fn what_is_sent_during_a_look_is_not_left_to_the_next_long_pause() {
+        let mut pace = Pace::default();
+        assert!(pace.claim(LATER));
+        pace.begin_wait(LATER);
+        pace.sent(LATER);
+        pace.looked(Look::Nothing, LATER);
+        assert_eq!(pace.pause(LATER), SHORTEST);
     }
 
     #[test]

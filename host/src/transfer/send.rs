@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::blocks::{Block, build_layer_blocks};
 use super::clock::Until;
 use super::context::Context;
-use super::engine::{EngineError, PeerId, TransferEngine};
+use super::engine::{EngineError, EngineProblem, PeerId, TransferEngine};
 use super::failure::{Cause, Payload};
 use super::flight::{Flight, Pages};
 use super::ledger::PartIdx;
@@ -41,18 +41,20 @@ pub(super) struct LayerOf<'a> {
 /// Sends layers to every worker that gets pages of them: what goes to one worker goes as one batch. Does nothing for a request
 /// that failed or was dropped. `thread` is who asks, for the log.
 pub(super) fn send(layers: &[LayerOf<'_>], thread: u32) {
-    let mut bundles: BTreeMap<_, Vec<Addressed<'_>>> = BTreeMap::new();
+    let mut together: BTreeMap<PeerId, Vec<Addressed<'_>>> = BTreeMap::new();
+    let mut apart = Vec::new();
     for (idx, &LayerOf { context, part: part_idx, layer }) in layers.iter().enumerate() {
         let Some(part) = context.lock().parts.get(part_idx.0).map(Arc::clone) else { continue };
         for share in &part.shares {
             let Some(route) = context.decode.workers().get(share.worker as usize) else { continue };
             match context.letter(part_idx, layer, share, thread) {
+                // Where bytes arrive behind their completion, only the last block of a batch tells that they have: each
+                // letter's word is that.
+                Ok(Some(letter)) if context.shared.delivers_late => {
+                    apart.push((route.peer, vec![Addressed { idx, context, letter }]));
+                }
                 Ok(Some(letter)) => {
-                    // Where bytes arrive behind their completion, only the last block of a batch tells that they have:
-                    // each request needs its own.
-                    let apart = if context.shared.delivers_late { idx } else { 0 };
-                    let bundle = bundles.entry((route.peer, apart)).or_default();
-                    bundle.push(Addressed { idx, context, letter });
+                    together.entry(route.peer).or_default().push(Addressed { idx, context, letter });
                 }
                 Ok(None) => {}
                 Err(cause) => context.fail(cause),
@@ -60,7 +62,7 @@ pub(super) fn send(layers: &[LayerOf<'_>], thread: u32) {
         }
     }
     let mut sent = vec![false; layers.len()];
-    for ((peer, _), bundle) in bundles {
+    for (peer, bundle) in together.into_iter().chain(apart) {
         post_together(peer, bundle).into_iter().for_each(|idx| sent[idx] = true);
     }
     for (LayerOf { context, .. }, has_sent) in iter::zip(layers, sent) {
@@ -108,7 +110,7 @@ fn post_together(peer: PeerId, bundle: Vec<Addressed<'_>>) -> Vec<usize> {
             posted.iter().for_each(|posted| posted.took(&parcel));
             posted.into_iter().map(|posted| posted.addressed.idx).collect()
         }
-        Err(source) if posted.len() == 1 => {
+        Err(source) if posted.len() == 1 || is_of_peer(&source) => {
             posted.into_iter().for_each(|posted| posted.not_taken(source.clone()));
             Vec::new()
         }
@@ -117,9 +119,21 @@ fn post_together(peer: PeerId, bundle: Vec<Addressed<'_>>) -> Vec<usize> {
     }
 }
 
+/// Whether it is the peer that a submit failed for, whatever the blocks.
+const fn is_of_peer(error: &EngineError) -> bool {
+    matches!(error.problem, EngineProblem::PeerLost { .. } | EngineProblem::UnknownPeer)
+}
+
 impl Posted<'_> {
     /// Gives the engine this letter alone; which it is, if it went.
     fn alone(self, engine: &dyn TransferEngine, peer: PeerId) -> Option<usize> {
+        // The submits before it took their time: the request may have failed, or the group been poisoned.
+        if let Err(refusal) = self.renew() {
+            let Addressed { context, letter, .. } = self.addressed;
+            context.lock().flights.retain(|flight| flight.number != self.number);
+            context.refused(letter, refusal);
+            return None;
+        }
         match engine.submit(peer, &self.addressed.letter.blocks) {
             Ok(batch) => {
                 self.took(&Arc::new(Parcel::new(batch, 1)));
@@ -130,6 +144,22 @@ impl Posted<'_> {
                 None
             }
         }
+    }
+
+    /// What was true when it was prepared, once more; its deadline is counted from now.
+    fn renew(&self) -> Result<(), Refusal> {
+        let Addressed { context, letter, .. } = &self.addressed;
+        context.shared.check_poison(letter.payload).map_err(Refusal::Because)?;
+        let clock = &*context.shared.clock;
+        let mut state = context.lock();
+        if !state.may_send() {
+            return Err(Refusal::HadFailed);
+        }
+        if let Some(flight) = state.flights.iter_mut().find(|flight| flight.number == self.number) {
+            flight.until = Until::after(clock, context.shared.options.transfer_timeout);
+            flight.span.submit_ns = clock.now_ns();
+        }
+        Ok(())
     }
 
     /// The engine has it.

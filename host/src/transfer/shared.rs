@@ -17,7 +17,8 @@ use crate::model::ModelSpec;
 /// Options of a manager.
 #[derive(Clone)]
 pub struct ManagerOptions {
-    /// Worker threads; with 0 the caller drives: [`TransferManager::drive`](super::TransferManager::drive).
+    /// Worker threads; with 0 the caller drives: [`TransferManager::drive`](super::TransferManager::drive). One is best for an
+    /// engine that takes one call at a time, as NIXL does; a second one goes on where the engine holds up the first.
     pub num_threads: u32,
     /// How far below the priority of the thread that starts the manager they run, as Linux counts: 0 (the default) to 19. For
     /// machines with fewer processors than threads, where they would hold up the forward.

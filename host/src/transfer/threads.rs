@@ -41,6 +41,10 @@ fn work(desk: &Desk, number: u32) {
         }
         match board.next(clock) {
             Next::Jobs(jobs) => {
+                // The engine may hold this one up: somebody else takes what is next, or waits for its event.
+                if board.num_idle > 0 && board.has_jobs() {
+                    desk.work_came.notify_one();
+                }
                 drop(board);
                 process(desk, &jobs, number);
                 board = desk.lock();

@@ -18,7 +18,8 @@ pub struct DecodeOptions {
     pub prefill_group_size: GroupSize,
     /// Requests that may be received, or drain, at the same time.
     pub num_inboxes: u32,
-    /// Batches that one prefill rank may send one worker for one request, at most.
+    /// Batches that one prefill rank may send one worker for one request, at most: one for each layer of each part (the cached
+    /// prefix, and every chunk), and one for aux blocks. `num_layers * (num_chunks + 1) + 1` is always enough.
     pub num_words: u32,
 }
 

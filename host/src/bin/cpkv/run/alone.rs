@@ -159,7 +159,7 @@ impl RankRun<'_> {
         })
     }
 
-    /// What the manager would submit, layer by layer: for each layer and worker, the blocks of all requests.
+    /// As few batches as there can be: for each layer and worker, the blocks of all requests, cached pages among them.
     fn bare_batches(
         &self,
         batch_idx: usize,

@@ -47,8 +47,8 @@ pub(crate) struct RunArgs {
     /// Prompts below go as a whole after the forward.
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(crate) min_prompt_tokens: u32,
-    /// Threads of a rank that send finished layers.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Threads of a rank that send finished layers. NIXL takes one call at a time: with it, more of them stand in each other's way.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) transfer_threads: u32,
     /// How far below the forward what transfers runs, as Linux counts: threads of ranks, and decode workers, which elsewhere
     /// have machines of their own.

@@ -29,6 +29,7 @@ mod verify;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::devices::Platform;
@@ -74,9 +75,9 @@ pub(crate) fn run(args: RunArgs) -> Result<(), RunError> {
 /// The file that the timeline goes to. It is not the trace.
 fn open_timeline(job: &RunJob, path: &Path) -> Result<File, RunError> {
     let failed = |error| RunError::Timeline { path: path.to_owned(), error };
-    let is_trace = fs::canonicalize(path)
-        .is_ok_and(|path| fs::canonicalize(&job.args.trace.trace).is_ok_and(|trace| trace == path));
-    if is_trace {
+    // Under whatever name.
+    let file_of = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    if file_of(path).is_ok_and(|file| file_of(&job.args.trace.trace).is_ok_and(|trace| trace == file)) {
         return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, "it is the trace")));
     }
     File::create(path).map_err(failed)
