@@ -108,10 +108,15 @@ impl Device for SlowDevice {
 
 /// A manager of the world's first rank, over `engine`, with one thread.
 fn manager(world: &World, engine: Arc<dyn TransferEngine>) -> TransferManager {
-    manager_on(world, engine, Arc::new(CpuDevice))
+    manager_on(world, engine, Arc::new(CpuDevice), LONG)
 }
 
-fn manager_on(world: &World, engine: Arc<dyn TransferEngine>, device: Arc<dyn Device>) -> TransferManager {
+fn manager_on(
+    world: &World,
+    engine: Arc<dyn TransferEngine>,
+    device: Arc<dyn Device>,
+    transfer_timeout: Duration,
+) -> TransferManager {
     let rank = &world.ranks[0];
     let parts = ManagerParts {
         engine,
@@ -120,8 +125,28 @@ fn manager_on(world: &World, engine: Arc<dyn TransferEngine>, device: Arc<dyn De
         gate: PoisonGate::default(),
         source: rank.source.clone(),
     };
-    let options = ManagerOptions { num_threads: 1, min_prompt_tokens: 0, ..ManagerOptions::default() };
+    let options = ManagerOptions {
+        num_threads: 1,
+        min_prompt_tokens: 0,
+        transfer_timeout,
+        ..ManagerOptions::default()
+    };
     TransferManager::start(parts, options).unwrap()
+}
+
+/// An engine that does not come back from a submit before the test says so, or ends; told when it is in one.
+type Blocked = (Arc<dyn TransferEngine>, mpsc::Receiver<()>, mpsc::Sender<()>);
+
+fn blocked(inner: &Arc<InProcessEngine>) -> Blocked {
+    let (entered, has_entered) = mpsc::channel();
+    let (leave, may_leave) = mpsc::channel::<()>();
+    let may_leave = Mutex::new(may_leave);
+    let before = move |_: &[Block]| {
+        let _ = entered.send(());
+        let _ = may_leave.lock().unwrap().recv();
+        Ok(())
+    };
+    (Arc::new(Watched { inner: Arc::clone(inner), before }), has_entered, leave)
 }
 
 /// Requests 0 to `num` of two pages each, registered with `manager`; their layer 0 is handed in.
@@ -140,19 +165,30 @@ fn hand_in(world: &World, manager: &TransferManager, num: u32) -> Vec<Offer> {
 }
 
 #[test]
+fn a_batch_is_late_at_its_own_deadline_although_the_engine_keeps_every_worker() {
+    let world = World::new(ONE);
+    let (engine, has_entered, leave) = blocked(&world.ranks[0].engine);
+    let manager = manager_on(&world, engine, Arc::new(CpuDevice), Duration::from_millis(30));
+    hand_in(&world, &manager, 1);
+    has_entered.recv_timeout(LONG).unwrap();
+    manager.end_forward().unwrap();
+    let error = manager.finish(RequestId(0), &[], LONG).unwrap_err();
+    assert!(
+        matches!(*error.cause, Cause::TransferTimeout { payload: Payload::Layer(0), worker: 0, .. }),
+        "{error}"
+    );
+    let quiet = manager.drop_request(RequestId(0), Duration::ZERO).unwrap();
+    assert!(matches!(quiet, Quiet::Quarantined { num_batches: 1, .. }), "{quiet:?}");
+    leave.send(()).unwrap();
+    assert_eq!(manager.drop_request(RequestId(0), LONG).unwrap(), Quiet::Confirmed);
+}
+
+#[test]
 fn a_request_dropped_while_its_first_batch_is_taken_is_not_quiet_where_bytes_come_late() {
     let endpoint = EndpointOptions { delivery: Delivery::InOrder, ..EndpointOptions::default() };
     let world = World::with(ONE, |_| Making { endpoint: endpoint.clone(), ..Making::default() });
-    let (entered, has_entered) = mpsc::channel();
-    let (leave, may_leave) = mpsc::channel::<()>();
-    let may_leave = Mutex::new(may_leave);
-    let before = move |_: &[Block]| {
-        let _ = entered.send(());
-        // The test's end lets it go, too.
-        let _ = may_leave.lock().unwrap().recv();
-        Ok(())
-    };
-    let manager = manager(&world, Arc::new(Watched { inner: Arc::clone(&world.ranks[0].engine), before }));
+    let (engine, has_entered, leave) = blocked(&world.ranks[0].engine);
+    let manager = manager(&world, engine);
     hand_in(&world, &manager, 1);
     has_entered.recv_timeout(LONG).unwrap();
     let quiet = manager.drop_request(RequestId(0), Duration::ZERO).unwrap();
@@ -235,7 +271,7 @@ fn a_request_dropped_while_its_record_is_written_keeps_its_outbox_until_that_is_
     let (entered, has_entered) = mpsc::channel();
     let (leave, may_leave) = mpsc::channel();
     let device = Arc::new(SlowDevice { entered, may_leave: Mutex::new(may_leave) });
-    let manager = manager_on(&world, Arc::clone(&world.ranks[0].engine) as _, device);
+    let manager = manager_on(&world, Arc::clone(&world.ranks[0].engine) as _, device, LONG);
     hand_in(&world, &manager, 1);
     manager.end_forward().unwrap();
     world.ranks[0].stream.fire_all();

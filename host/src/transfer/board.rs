@@ -93,6 +93,8 @@ pub(super) struct Board {
     pub(super) num_idle: u32,
     /// When the engine is asked about what is in flight.
     pub(super) pace: Pace,
+    /// Counts what callers may wait for: what workers did, and looks that found something.
+    pub(super) num_steps: u64,
     num_looks: u64,
 }
 

@@ -165,7 +165,7 @@ impl Context {
         if state.may_send() {
             return Err(Cause::Unconfirmable { reason: "it still runs: drop it first" });
         }
-        if state.num_writers > 0 || state.flights.iter().any(|flight| flight.parcel.is_none()) {
+        if state.num_writers > 0 || state.flights.iter().any(|flight| flight.engine_batch.is_none()) {
             return Err(Cause::Unconfirmable { reason: "the engine is taking a batch of it: ask again" });
         }
         let flights = std::mem::take(&mut state.flights);
@@ -173,8 +173,8 @@ impl Context {
         state.is_confirmed = true;
         state.ledger.forgive();
         drop(state);
-        for parcel in flights.into_iter().filter_map(|flight| flight.parcel) {
-            parcel.give_up(&*self.shared.engine);
+        for engine_batch in flights.into_iter().filter_map(|flight| flight.engine_batch) {
+            engine_batch.give_up(&*self.shared.engine);
         }
         Ok(())
     }

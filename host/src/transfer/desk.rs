@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cpkv_kernels::now_ns;
 
@@ -16,6 +17,8 @@ pub(super) struct Desk {
     pub(super) shared: Arc<Shared>,
     pub(super) board: Mutex<Board>,
     pub(super) work_came: Condvar,
+    /// Callers that wait look again.
+    pub(super) stepped: Condvar,
     /// Open parts: without one, the end of a forward does nothing.
     pub(super) num_open: AtomicUsize,
     /// Of these, parts whose layers hooks hand in: without one, a hook does nothing.
@@ -57,15 +60,42 @@ impl Desk {
         let look_at = |context: &Arc<Context>| {
             let has_ended = context.poll(look);
             // Behind the question: what is done in time is not late because nobody asked.
-            context.expire();
-            match (has_ended, context.lock().is_idle()) {
+            let is_late = context.expire();
+            match (has_ended || is_late, context.lock().is_idle()) {
                 (true, _) => Look::Ended,
                 (false, false) => Look::InFlight,
                 (false, true) => Look::Nothing,
             }
         };
         let found = contexts.iter().map(look_at).max().unwrap_or(Look::Nothing);
-        self.lock().pace.looked(found, now_ns());
+        let mut board = self.lock();
+        board.pace.looked(found, now_ns());
+        if found == Look::Ended {
+            self.tell(&mut board);
+        }
+    }
+
+    /// Something happened that a caller may wait for.
+    pub(super) fn tell(&self, board: &mut Board) {
+        board.num_steps += 1;
+        if board.pace.is_awaited() {
+            self.stepped.notify_all();
+        }
+    }
+
+    /// Sleeps for `time` at most, or until something happens that was not counted in `num_steps`; whether it did.
+    pub(super) fn await_step(&self, num_steps: u64, time: Duration) -> bool {
+        let board = self.lock();
+        let waited = self.stepped.wait_timeout_while(board, time, |board| board.num_steps == num_steps);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Looks at deadlines alone: for callers, while the engine keeps the workers.
+    pub(super) fn expire(&self) {
+        let contexts = self.lock().contexts();
+        for context in contexts {
+            context.expire();
+        }
     }
 
     /// Has the workers send more of a request, behind `event`.

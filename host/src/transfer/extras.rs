@@ -7,7 +7,7 @@ use super::context::Context;
 use super::failure::Payload;
 use super::finish::AuxBlock;
 use super::record::{CompletionRecord, RECORD_BYTES};
-use super::send::{self, Letter};
+use super::send::{self, Portion};
 
 impl Context {
     /// Sends the small extra buffers.
@@ -19,7 +19,7 @@ impl Context {
                 let (payload, num_unmerged) = (Payload::Aux, blocks.len() as u64);
                 send::post(
                     self,
-                    Letter { payload, worker, thread, pages: None, blocks, num_unmerged, has_word: true },
+                    Portion { payload, worker, thread, pages: None, blocks, num_unmerged, has_word: true },
                 );
             }
         }
@@ -60,7 +60,7 @@ impl Context {
             let payload = Payload::Record;
             send::post(
                 self,
-                Letter { payload, worker, thread, pages: None, blocks, num_unmerged: 1, has_word: false },
+                Portion { payload, worker, thread, pages: None, blocks, num_unmerged: 1, has_word: false },
             );
         }
     }

@@ -124,6 +124,8 @@ pub(super) fn carry_out(desk: &Desk, mut endings: Vec<Ending>, now: &Arc<dyn Eve
         state.fail(cause);
         context.keep(&mut state);
     }
+    // Other callers that finish or drop the same requests.
+    desk.tell(&mut desk.lock());
 }
 
 impl State {

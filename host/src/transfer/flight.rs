@@ -5,20 +5,20 @@ use std::sync::Arc;
 use super::clock::Until;
 use super::context::Context;
 use super::engine::{BatchState, EngineError};
+use super::engine_batch::EngineBatch;
 use super::failure::Cause;
 use super::ledger::PartIdx;
 use super::log::BatchSpan;
-use super::parcel::Parcel;
 
 /// The pages of a batch: of which part and layer, by their indices into the part's positions.
 pub(super) type Pages = (PartIdx, usize, Vec<u32>);
 
-/// A batch that the engine has, or is being given.
+/// A request's portion of a batch that the engine has, or is being given.
 pub(super) struct Flight {
     /// Counts the request's batches.
     pub(super) number: u64,
     /// What the engine has; `None` while it is being asked to take it.
-    pub(super) parcel: Option<Arc<Parcel>>,
+    pub(super) engine_batch: Option<Arc<EngineBatch>>,
     /// The pages, where it is a layer's.
     pub(super) pages: Option<Pages>,
     pub(super) until: Until,
@@ -30,7 +30,7 @@ pub(super) struct Flight {
 struct Question {
     number: u64,
     worker: u32,
-    parcel: Arc<Parcel>,
+    engine_batch: Arc<EngineBatch>,
 }
 
 impl Context {
@@ -41,7 +41,7 @@ impl Context {
     pub(super) fn poll(&self, look: u64) -> bool {
         let (mut from, mut has_ended, mut busy) = (0, false, Vec::new());
         while let Some(question) = self.next_to_ask(from, &busy) {
-            let outcome = question.parcel.ask(&*self.shared.engine, look);
+            let outcome = question.engine_batch.ask(&*self.shared.engine, look);
             let ended = self.judge(question.number, outcome);
             has_ended |= ended;
             from = question.number + 1;
@@ -63,9 +63,11 @@ impl Context {
             (busy.to_vec(), state.flights.iter().filter(|flight| flight.number >= from));
         later.find_map(|flight| {
             let worker = flight.span.worker;
-            match &flight.parcel {
+            match &flight.engine_batch {
                 _ if runs && held.contains(&worker) => None,
-                Some(parcel) => Some(Question { number: flight.number, worker, parcel: Arc::clone(parcel) }),
+                Some(engine_batch) => {
+                    Some(Question { number: flight.number, worker, engine_batch: Arc::clone(engine_batch) })
+                }
                 None => {
                     held.push(worker);
                     None
@@ -104,16 +106,16 @@ impl Context {
         true
     }
 
-    /// Looks at the deadlines of what is in flight, without asking the engine.
-    pub(super) fn expire(&self) {
+    /// Looks at the deadlines of what is in flight, without asking the engine; whether one has passed.
+    pub(super) fn expire(&self) -> bool {
         let clock = &*self.shared.clock;
         let mut state = self.lock();
         let late = state.flights.iter_mut().find(|flight| !flight.is_late && flight.until.has_passed(clock));
-        if let Some(flight) = late {
-            flight.is_late = true;
-            let (payload, worker) = (flight.span.payload, flight.span.worker);
-            let waited_ms = flight.until.waited_ms(clock);
-            state.fail(Cause::TransferTimeout { payload, worker, waited_ms });
-        }
+        let Some(flight) = late else { return false };
+        flight.is_late = true;
+        let (payload, worker) = (flight.span.payload, flight.span.worker);
+        let waited_ms = flight.until.waited_ms(clock);
+        state.fail(Cause::TransferTimeout { payload, worker, waited_ms });
+        true
     }
 }

@@ -19,9 +19,8 @@ use super::desk::Desk;
 use super::failure::{Cause, Counts, Payload, TransferError};
 use super::finish::{self, AuxBlock, Ending};
 use super::ids::RequestId;
-use super::ledger::PageState;
 use super::outbox::{OutboxError, Outboxes};
-use super::request::{Progress, Quiet, RequestSpec};
+use super::request::{Quiet, RequestSpec};
 use super::route::{RequestRun, check_offer};
 use super::shared::{ManagerOptions, ManagerParts, Shared};
 use super::{threads, wait};
@@ -34,7 +33,7 @@ const END_PAUSE: Duration = Duration::from_micros(200);
 
 /// Sends the pages of registered requests, layer by layer.
 pub struct TransferManager {
-    desk: Arc<Desk>,
+    pub(super) desk: Arc<Desk>,
     outboxes: Outboxes,
     threads: Vec<JoinHandle<()>>,
 }
@@ -53,6 +52,7 @@ impl TransferManager {
             shared,
             board: Mutex::<Board>::default(),
             work_came: Condvar::new(),
+            stepped: Condvar::new(),
             num_open: AtomicUsize::new(0),
             num_hooked: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
@@ -275,26 +275,6 @@ impl TransferManager {
         })
     }
 
-    /// The failure of a request, as soon as there is one; `None` while it runs, and where it is not registered.
-    pub fn failure(&self, request: RequestId) -> Option<TransferError> {
-        let context = self.desk.lock().context(request)?;
-        let state = context.lock();
-        context.error(&state)
-    }
-
-    /// How far a request is; `None` where it is not registered.
-    pub fn progress(&self, request: RequestId) -> Option<Progress> {
-        let context = self.desk.lock().context(request)?;
-        let state = context.lock();
-        Some(Progress {
-            unsent: state.num(PageState::Unsent),
-            in_flight: state.num(PageState::InFlight),
-            sent: state.num(PageState::Sent),
-            unknown: state.num(PageState::Unknown),
-            is_quiet: state.is_quiet(),
-        })
-    }
-
     /// Drops a request, finished or not: nothing more is sent, and what is in flight is waited for. Where that does not end in
     /// time the request stays registered, its pages quarantined; ask again, or [`TransferManager::confirm_quiet`].
     ///
@@ -311,6 +291,7 @@ impl TransferManager {
             // Nobody finishes it: who asks is told that it was dropped.
             context.keep_outcome();
         }
+        self.desk.tell(&mut self.desk.lock());
         let until = Until::after(&*self.desk.shared.clock, timeout);
         wait::await_idle(&self.desk, &context, until);
         let quiet = context.unquiet();
@@ -330,16 +311,6 @@ impl TransferManager {
         let context =
             self.desk.lock().context(request).ok_or_else(|| refused(request, Cause::NotRegistered))?;
         context.confirm_quiet().map_err(|cause| refused(request, cause))
-    }
-
-    /// What dropped requests have left in quarantine, by request.
-    pub fn quarantined(&self) -> Vec<(RequestId, Quiet)> {
-        let contexts = self.desk.lock().contexts();
-        let dropped = contexts.iter().filter(|context| context.lock().is_dropped());
-        let quarantined = dropped.map(|context| (context.id(), context.unquiet()));
-        let mut quarantined: Vec<_> = quarantined.filter(|(_, quiet)| *quiet != Quiet::Confirmed).collect();
-        quarantined.sort_by_key(|(request, _)| *request);
-        quarantined
     }
 
     /// Ends the manager: drops every request, and returns those that could not be confirmed quiet by then. A manager that is

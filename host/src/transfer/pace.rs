@@ -6,20 +6,21 @@ use std::time::Duration;
 use super::clock::nanos;
 
 /// What a look at everything in flight found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Look {
     /// Nothing is.
+    #[default]
     Nothing,
     /// Something is.
     InFlight,
-    /// Something came to its end.
+    /// Something came to its end, or is late.
     Ended,
 }
 
 /// Between two looks, after something came to its end; doubled as long as nothing does.
-const SHORTEST: Duration = Duration::from_micros(50);
+const SHORTEST: Duration = Duration::from_micros(100);
 /// At most, while somebody waits for the end of a request.
-const AWAITED: Duration = Duration::from_micros(200);
+const AWAITED: Duration = Duration::from_micros(800);
 /// While nobody does: then it is the deadlines that are looked after, and progress for who asks.
 const UNATTENDED: Duration = Duration::from_millis(2);
 /// With nothing in flight.
@@ -30,6 +31,8 @@ const IDLE: Duration = Duration::from_millis(20);
 pub(super) struct Pace {
     interval: Duration,
     due_ns: u64,
+    /// What the last one found.
+    found: Look,
     /// When one was asked for that no look which has begun answers.
     wanted_ns: Option<u64>,
     /// Callers that wait for the end of a request.
@@ -51,8 +54,18 @@ impl Pace {
 
     /// Something was given to the engine: it is looked at soon, where somebody waits for it.
     pub(super) fn sent(&mut self, now_ns: u64) {
-        let soon = if self.num_waiting > 0 { SHORTEST } else { UNATTENDED };
+        let soon = match self.num_waiting {
+            0 => UNATTENDED,
+            // What is older is in flight, and asked about first.
+            _ if self.found == Look::InFlight => AWAITED,
+            _ => SHORTEST,
+        };
         self.want(now_ns + nanos(soon));
+    }
+
+    /// Whether somebody waits for the end of a request.
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.num_waiting > 0
     }
 
     fn want(&mut self, at_ns: u64) {
@@ -73,6 +86,7 @@ impl Pace {
 
     /// What a look found.
     pub(super) fn looked(&mut self, look: Look, now_ns: u64) {
+        self.found = look;
         self.interval = match (look, self.num_waiting) {
             (Look::Nothing, _) => IDLE,
             (_, 0) => UNATTENDED,
@@ -113,7 +127,7 @@ mod tests {
         pace.begin_wait(LATER);
         assert_eq!(pace.pause(LATER), SHORTEST);
         assert!(pace.claim(LATER + nanos(SHORTEST)));
-        for expected in [2 * SHORTEST, 4 * SHORTEST, AWAITED] {
+        for expected in [2 * SHORTEST, 4 * SHORTEST, AWAITED, AWAITED] {
             pace.looked(Look::InFlight, LATER);
             assert_eq!(pace.pause(LATER), expected);
         }

@@ -9,16 +9,16 @@ use super::blocks::{Block, build_layer_blocks};
 use super::clock::Until;
 use super::context::Context;
 use super::engine::{EngineError, EngineProblem, PeerId, TransferEngine};
+use super::engine_batch::EngineBatch;
 use super::failure::{Cause, Payload};
 use super::flight::{Flight, Pages};
 use super::ledger::PartIdx;
 use super::log::BatchSpan;
-use super::parcel::Parcel;
 use super::record::WORD_BYTES;
 use super::route::Share;
 
-/// A batch to be posted.
-pub(super) struct Letter {
+/// What one request has to go in a batch, to be posted.
+pub(super) struct Portion {
     pub(super) payload: Payload,
     pub(super) worker: u32,
     /// Who posts it, for the log.
@@ -47,14 +47,14 @@ pub(super) fn send(layers: &[LayerOf<'_>], thread: u32) {
         let Some(part) = context.lock().parts.get(part_idx.0).map(Arc::clone) else { continue };
         for share in &part.shares {
             let Some(route) = context.decode.workers().get(share.worker as usize) else { continue };
-            match context.letter(part_idx, layer, share, thread) {
+            match context.portion(part_idx, layer, share, thread) {
                 // Where bytes arrive behind their completion, only the last block of a batch tells that they have: each
-                // letter's word is that.
-                Ok(Some(letter)) if context.shared.delivers_late => {
-                    apart.push((route.peer, vec![Addressed { idx, context, letter }]));
+                // portion's word is that.
+                Ok(Some(portion)) if context.shared.delivers_late => {
+                    apart.push((route.peer, vec![Addressed { idx, context, portion }]));
                 }
-                Ok(Some(letter)) => {
-                    together.entry(route.peer).or_default().push(Addressed { idx, context, letter });
+                Ok(Some(portion)) => {
+                    together.entry(route.peer).or_default().push(Addressed { idx, context, portion });
                 }
                 Ok(None) => {}
                 Err(cause) => context.fail(cause),
@@ -70,44 +70,44 @@ pub(super) fn send(layers: &[LayerOf<'_>], thread: u32) {
     }
 }
 
-/// Gives the engine one letter.
-pub(super) fn post(context: &Arc<Context>, letter: Letter) {
-    if let Some(route) = context.decode.workers().get(letter.worker as usize) {
-        post_together(route.peer, vec![Addressed { idx: 0, context, letter }]);
+/// Gives the engine one portion.
+pub(super) fn post(context: &Arc<Context>, portion: Portion) {
+    if let Some(route) = context.decode.workers().get(portion.worker as usize) {
+        post_together(route.peer, vec![Addressed { idx: 0, context, portion }]);
     }
 }
 
-/// A letter, and of which of the layers it is.
+/// A portion, and of which of the layers it is.
 struct Addressed<'a> {
     idx: usize,
     context: &'a Arc<Context>,
-    letter: Letter,
+    portion: Portion,
 }
 
-/// A letter that is among the request's batches in flight, by its number there.
+/// A portion that is among the request's batches in flight, by its number there.
 struct Posted<'a> {
     addressed: Addressed<'a>,
     number: u64,
 }
 
-/// Gives the engine letters to one worker as one batch: the blocks of each, and behind them its epoch word. Returns which went;
+/// Gives the engine portions to one worker as one batch: the blocks of each, and behind them its epoch word. Returns which went;
 /// the requests of the others have failed, or had already.
 fn post_together(peer: PeerId, bundle: Vec<Addressed<'_>>) -> Vec<usize> {
     let mut posted = Vec::with_capacity(bundle.len());
     for mut addressed in bundle {
-        match addressed.context.prepare(&mut addressed.letter) {
+        match addressed.context.prepare(&mut addressed.portion) {
             Ok(number) => posted.push(Posted { addressed, number }),
-            Err(refusal) => addressed.context.refused(addressed.letter, refusal),
+            Err(refusal) => addressed.context.refused(addressed.portion, refusal),
         }
     }
     let Some(Posted { addressed: Addressed { context, .. }, .. }) = posted.first() else { return Vec::new() };
     let engine = Arc::clone(&context.shared.engine);
-    let blocks = posted.iter().flat_map(|posted| &posted.addressed.letter.blocks).copied();
+    let blocks = posted.iter().flat_map(|posted| &posted.addressed.portion.blocks).copied();
     let blocks: Vec<Block> = blocks.collect();
     match engine.submit(peer, &blocks) {
         Ok(batch) => {
-            let parcel = Arc::new(Parcel::new(batch, posted.len()));
-            posted.iter().for_each(|posted| posted.took(&parcel));
+            let engine_batch = Arc::new(EngineBatch::new(batch, posted.len()));
+            posted.iter().for_each(|posted| posted.took(&engine_batch));
             posted.into_iter().map(|posted| posted.addressed.idx).collect()
         }
         Err(source) if posted.len() == 1 || is_of_peer(&source) => {
@@ -125,18 +125,18 @@ const fn is_of_peer(error: &EngineError) -> bool {
 }
 
 impl Posted<'_> {
-    /// Gives the engine this letter alone; which it is, if it went.
+    /// Gives the engine this portion alone; which it is, if it went.
     fn alone(self, engine: &dyn TransferEngine, peer: PeerId) -> Option<usize> {
         // The submits before it took their time: the request may have failed, or the group been poisoned.
         if let Err(refusal) = self.renew() {
-            let Addressed { context, letter, .. } = self.addressed;
+            let Addressed { context, portion, .. } = self.addressed;
             context.lock().flights.retain(|flight| flight.number != self.number);
-            context.refused(letter, refusal);
+            context.refused(portion, refusal);
             return None;
         }
-        match engine.submit(peer, &self.addressed.letter.blocks) {
+        match engine.submit(peer, &self.addressed.portion.blocks) {
             Ok(batch) => {
-                self.took(&Arc::new(Parcel::new(batch, 1)));
+                self.took(&Arc::new(EngineBatch::new(batch, 1)));
                 Some(self.addressed.idx)
             }
             Err(source) => {
@@ -148,8 +148,8 @@ impl Posted<'_> {
 
     /// What was true when it was prepared, once more; its deadline is counted from now.
     fn renew(&self) -> Result<(), Refusal> {
-        let Addressed { context, letter, .. } = &self.addressed;
-        context.shared.check_poison(letter.payload).map_err(Refusal::Because)?;
+        let Addressed { context, portion, .. } = &self.addressed;
+        context.shared.check_poison(portion.payload).map_err(Refusal::Because)?;
         let clock = &*context.shared.clock;
         let mut state = context.lock();
         if !state.may_send() {
@@ -163,49 +163,49 @@ impl Posted<'_> {
     }
 
     /// The engine has it.
-    fn took(&self, parcel: &Arc<Parcel>) {
-        let Addressed { context, letter, .. } = &self.addressed;
+    fn took(&self, engine_batch: &Arc<EngineBatch>) {
+        let Addressed { context, portion, .. } = &self.addressed;
         let now_ns = context.shared.clock.now_ns();
         let mut state = context.lock();
-        // Nobody takes a batch away that has no parcel yet.
+        // Nobody takes a batch away that has no engine batch yet.
         let Some(flight) = state.flights.iter_mut().find(|flight| flight.number == self.number) else {
             return;
         };
-        flight.parcel = Some(Arc::clone(parcel));
+        flight.engine_batch = Some(Arc::clone(engine_batch));
         flight.span.submitted_ns = now_ns;
         let (bytes, num_blocks) = (flight.span.bytes, u64::from(flight.span.num_blocks));
         let num_pages = flight.pages.as_ref().map_or(0, |(.., which)| which.len() as u64);
-        if let Some(of_worker) = state.pages.get_mut(letter.worker as usize) {
+        if let Some(of_worker) = state.pages.get_mut(portion.worker as usize) {
             *of_worker += num_pages;
         }
         state.sent.num_pages += num_pages;
         state.sent.bytes += bytes;
         state.sent.num_batches += 1;
         state.sent.num_blocks += num_blocks;
-        state.sent.num_unmerged += letter.num_unmerged;
+        state.sent.num_unmerged += portion.num_unmerged;
     }
 
     /// The engine does not.
     fn not_taken(self, source: EngineError) {
-        let Addressed { context, letter, .. } = self.addressed;
+        let Addressed { context, portion, .. } = self.addressed;
         let mut state = context.lock();
         state.flights.retain(|flight| flight.number != self.number);
         state.counts.submit_failures += 1;
         drop(state);
-        let payload = letter.payload;
-        context.refused(letter, Refusal::Because(Cause::Submit { payload, source }));
+        let payload = portion.payload;
+        context.refused(portion, Refusal::Because(Cause::Submit { payload, source }));
     }
 }
 
 impl Context {
     /// Claims a worker's share of a layer; `None` where there is nothing to send, or nothing may be sent any more.
-    fn letter(
+    fn portion(
         &self,
         idx: PartIdx,
         layer: usize,
         share: &Share,
         thread: u32,
-    ) -> Result<Option<Letter>, Cause> {
+    ) -> Result<Option<Portion>, Cause> {
         let Some(route) = self.decode.workers().get(share.worker as usize) else { return Ok(None) };
         let source = &self.shared.source.pool;
         let mut blocks = Vec::new();
@@ -221,7 +221,7 @@ impl Context {
             state.ledger.settle(idx, layer, &share.which);
             return Ok(None);
         }
-        Ok(Some(Letter {
+        Ok(Some(Portion {
             payload: Payload::Layer(layer),
             worker: share.worker,
             thread,
@@ -234,23 +234,23 @@ impl Context {
 
     /// Everything before the engine is asked: the poison, behind the event and right before the submit, so that what was
     /// written under poison is not sent; the epoch word; and the batch among those in flight, with its deadline.
-    fn prepare(&self, letter: &mut Letter) -> Result<u64, Refusal> {
-        let Letter { payload, worker, thread, num_unmerged, .. } = *letter;
+    fn prepare(&self, portion: &mut Portion) -> Result<u64, Refusal> {
+        let Portion { payload, worker, thread, num_unmerged, .. } = *portion;
         let place = worker as usize;
         let Some(inbox) = self.offer.inboxes.get(place) else { return Err(Refusal::HadFailed) };
         self.shared.check_poison(payload).map_err(Refusal::Because)?;
-        let bytes = letter.blocks.iter().map(|block| block.bytes).sum();
-        let num_blocks = letter.blocks.len() as u32;
+        let bytes = portion.blocks.iter().map(|block| block.bytes).sum();
+        let num_blocks = portion.blocks.len() as u32;
         let mut state = self.lock();
         if !state.may_send() {
             return Err(Refusal::HadFailed);
         }
-        if let Some(word) = state.words.get_mut(place).filter(|_| letter.has_word) {
+        if let Some(word) = state.words.get_mut(place).filter(|_| portion.has_word) {
             if *word >= inbox.num_words {
                 return Err(Refusal::Because(Cause::Words { payload, num_words: inbox.num_words }));
             }
             let dst = inbox.word_addr(self.shared.source.rank.0, *word);
-            letter.blocks.push(Block { src: self.outbox.word_addr(), dst, bytes: WORD_BYTES });
+            portion.blocks.push(Block { src: self.outbox.word_addr(), dst, bytes: WORD_BYTES });
             *word += 1;
         }
         let clock = &*self.shared.clock;
@@ -270,15 +270,15 @@ impl Context {
         let number = state.num_flights;
         state.num_flights += 1;
         let until = Until::after(clock, self.shared.options.transfer_timeout);
-        let pages = letter.pages.clone();
-        state.flights.push(Flight { number, parcel: None, pages, until, is_late: false, span });
+        let pages = portion.pages.clone();
+        state.flights.push(Flight { number, engine_batch: None, pages, until, is_late: false, span });
         Ok(number)
     }
 
     /// The engine does not have the batch.
-    fn refused(&self, letter: Letter, refusal: Refusal) {
+    fn refused(&self, portion: Portion, refusal: Refusal) {
         let mut state = self.lock();
-        if let Some((part, layer, which)) = letter.pages {
+        if let Some((part, layer, which)) = portion.pages {
             state.ledger.give_back(part, layer, &which);
         }
         if let Refusal::Because(cause) = refusal {

@@ -49,6 +49,7 @@ fn work(desk: &Desk, number: u32) {
                 process(desk, &jobs, number);
                 board = desk.lock();
                 board.pace.sent(now_ns());
+                desk.tell(&mut board);
             }
             // One waits for the event, the others look after the rest.
             Next::Event(event) if !board.is_awaited => {

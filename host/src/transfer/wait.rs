@@ -11,11 +11,12 @@ use super::desk::Desk;
 use super::failure::{Cause, TransferError};
 use super::threads;
 
-/// The longest and the shortest pause between two looks.
-const LONGEST_PAUSE: Duration = Duration::from_micros(200);
-const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
+/// How long a caller sleeps at most before it looks at its deadline: workers wake it for everything else.
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+/// The pause of a caller that works itself, where there is nothing to do.
+const DRIVEN_PAUSE: Duration = Duration::from_micros(100);
 
-/// Somebody waits: until this is dropped, workers ask the engine more often.
+/// Somebody waits: until this is dropped, workers ask the engine more often, and wake him.
 struct Waiting<'a>(&'a Desk);
 
 impl<'a> Waiting<'a> {
@@ -41,23 +42,23 @@ pub(super) fn await_true(desk: &Desk, until: Until, mut is_done: impl FnMut() ->
     }
     let clock = &*desk.shared.clock;
     let _waiting = Waiting::begin(desk);
-    let mut pause = SHORTEST_PAUSE;
     loop {
+        let num_steps = desk.lock().num_steps;
         if is_done() {
             return true;
         }
         if until.has_passed(clock) {
             return false;
         }
-        if desk.shared.options.num_threads == 0 {
-            let has_stepped = threads::step(desk);
-            desk.look();
-            if has_stepped {
-                continue;
+        if desk.shared.options.num_threads > 0 {
+            if !desk.await_step(num_steps, LONGEST_PAUSE.min(until.remaining(clock))) {
+                // The engine may hold up every worker.
+                desk.expire();
             }
+        } else if !threads::step(desk) {
+            desk.look();
+            clock.pause(DRIVEN_PAUSE);
         }
-        clock.pause(pause);
-        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::engine::{BatchId, BatchState, EngineError, TransferEngine};
 
 /// A batch, held by the requests whose pages are in it.
-pub(super) struct Parcel {
+pub(super) struct EngineBatch {
     batch: BatchId,
     state: Mutex<State>,
 }
@@ -26,7 +26,7 @@ struct State {
     outcome: Option<Result<(), EngineError>>,
 }
 
-impl Parcel {
+impl EngineBatch {
     /// What the engine took, for `num_holders` requests.
     pub(super) const fn new(batch: BatchId, num_holders: usize) -> Self {
         let state = State { num_holders, is_asked: false, asked_in: 0, outcome: None };
@@ -103,16 +103,16 @@ mod tests {
     #[test]
     fn the_engine_is_asked_once_a_look_and_every_holder_gets_the_answer() {
         let pair = pair(false);
-        let parcel = Parcel::new(pair.batch, 2);
+        let engine_batch = EngineBatch::new(pair.batch, 2);
         for look in [1, 1, 2] {
-            assert_eq!(parcel.ask(&pair.sender, look), Ok(BatchState::InFlight));
+            assert_eq!(engine_batch.ask(&pair.sender, look), Ok(BatchState::InFlight));
         }
         assert_eq!(pair.sender.counters().num_polls, 2);
         pair.sender.release_all();
         pair.sender.settle(Deadline::after(Duration::from_secs(10))).unwrap();
         // The engine forgets a batch that it said is done.
         for look in [3, 3, 4] {
-            assert_eq!(parcel.ask(&pair.sender, look), Ok(BatchState::Done));
+            assert_eq!(engine_batch.ask(&pair.sender, look), Ok(BatchState::Done));
         }
         assert_eq!(pair.sender.counters().num_polls, 3);
     }
@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn a_batch_that_another_request_holds_is_not_abandoned() {
         let pair = pair(false);
-        let parcel = Parcel::new(pair.batch, 2);
-        parcel.give_up(&pair.sender);
-        assert_eq!(parcel.ask(&pair.sender, 1), Ok(BatchState::InFlight));
+        let engine_batch = EngineBatch::new(pair.batch, 2);
+        engine_batch.give_up(&pair.sender);
+        assert_eq!(engine_batch.ask(&pair.sender, 1), Ok(BatchState::InFlight));
         assert_eq!(pair.sender.counters().num_cancelled, 0);
-        parcel.give_up(&pair.sender);
+        engine_batch.give_up(&pair.sender);
         assert_eq!(pair.sender.counters().num_cancelled, 1);
     }
 
@@ -132,9 +132,9 @@ mod tests {
     fn a_batch_that_failed_fails_for_every_holder() {
         let pair = pair(true);
         pair.sender.release_all();
-        let parcel = Parcel::new(pair.batch, 2);
+        let engine_batch = EngineBatch::new(pair.batch, 2);
         pair.sender.settle(Deadline::after(Duration::from_secs(10))).unwrap();
-        let first = parcel.ask(&pair.sender, 1).unwrap_err();
-        assert_eq!(parcel.ask(&pair.sender, 2), Err(first));
+        let first = engine_batch.ask(&pair.sender, 1).unwrap_err();
+        assert_eq!(engine_batch.ask(&pair.sender, 2), Err(first));
     }
 }
