@@ -2,40 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+#[path = "support/one_request.rs"]
+mod one_request;
 #[path = "support/transfer.rs"]
 mod transfer;
 
 use std::thread;
 use std::time::Duration;
 
-use cpkv::transfer::{Cause, Delivery, EndpointOptions, ManagerOptions, Payload, RequestId, RequestRun};
-use transfer::{LONG, Making, SMALL, Shape, World, pages, until};
-
-const ID: RequestId = RequestId(7);
-const NO_PREFIX: RequestRun = RequestRun { first: 0, pages: Vec::new() };
-
-/// Finishes the request on every rank.
-fn finish(world: &World) {
-    for rank in &world.ranks {
-        rank.stream.fire_all();
-        rank.manager.end_forward().unwrap();
-        rank.stream.fire_all();
-    }
-    let num_sent: u64 =
-        world.ranks.iter().map(|rank| rank.manager.finish(ID, &[], LONG).unwrap().num_pages).sum();
-    let progress: Vec<_> = world.ranks.iter().map(|rank| rank.manager.progress(ID).unwrap()).collect();
-    assert_eq!(progress.iter().map(|progress| progress.sent).sum::<u64>(), num_sent);
-    assert!(progress.iter().all(|progress| progress.unsent + progress.in_flight + progress.unknown == 0));
-}
-
-/// A world with one request of `num` pages that are computed by the next forward.
-fn one_request(world: &World, num: i32) -> (cpkv::transfer::Offer, Vec<cpkv::units::PageId>) {
-    let current = pages(3, num);
-    let offer = world.offer(ID.0, num as u32, 5, &[]);
-    world.register(&offer, &NO_PREFIX);
-    world.open(ID.0, 0, &current);
-    (offer, current)
-}
+use cpkv::transfer::{Cause, Delivery, EndpointOptions, ManagerOptions, Payload, RequestId};
+use one_request::{ID, NO_PREFIX, finish, one_request};
+use transfer::{LONG, Making, SMALL, Shape, World, until};
 
 /// Case 18.
 #[test]

@@ -2,40 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+#[path = "support/one_request.rs"]
+mod one_request;
 #[path = "support/transfer.rs"]
 mod transfer;
 
 use std::thread;
 use std::time::Duration;
 
-use cpkv::transfer::{AuxBlock, Block, Cause, Offer, Payload, RequestId, RequestRun};
-use cpkv::units::PageId;
+use cpkv::transfer::{AuxBlock, Block, Cause, Payload, RequestRun};
+use one_request::{ID, finish, one_request};
 use transfer::{LONG, SMALL, Shape, World, pages, until};
 
-const ID: RequestId = RequestId(7);
-const NO_PREFIX: RequestRun = RequestRun { first: 0, pages: Vec::new() };
-
-/// Finishes the request on every rank.
-fn finish(world: &World) {
-    for rank in &world.ranks {
-        rank.stream.fire_all();
-        rank.manager.end_forward().unwrap();
-        rank.stream.fire_all();
-    }
-    let num_sent: u64 =
-        world.ranks.iter().map(|rank| rank.manager.finish(ID, &[], LONG).unwrap().num_pages).sum();
-    let progress: Vec<_> = world.ranks.iter().map(|rank| rank.manager.progress(ID).unwrap()).collect();
-    assert_eq!(progress.iter().map(|progress| progress.sent).sum::<u64>(), num_sent);
-    assert!(progress.iter().all(|progress| progress.unsent + progress.in_flight + progress.unknown == 0));
-}
-
-/// A world with one request of `num` pages that are computed by the next forward.
-fn one_request(world: &World, num: i32) -> (Offer, Vec<PageId>) {
-    let current = pages(3, num);
-    let offer = world.offer(ID.0, num as u32, 5, &[]);
-    world.register(&offer, &NO_PREFIX);
-    world.open(ID.0, 0, &current);
-    (offer, current)
+/// A page of the pool serves as a small extra buffer, another page's place as where it goes.
+fn extra(world: &World) -> Block {
+    let (src, dst) = (world.ranks[0].source.pool.layers[0][0], world.workers[0].pool.layers[0][0]);
+    Block { src: src.addr, dst: dst.addr, bytes: 96 }
 }
 
 #[test]
@@ -83,9 +65,7 @@ fn aux_blocks_go_after_the_layers_and_before_the_record() {
     world.write_all(&current, 1);
     let rank = &world.ranks[0];
     rank.stream.fire_all();
-    // A page of the pool serves as a small extra buffer, another page's place as where it goes.
-    let (src, dst) = (rank.source.pool.layers[0][0], world.workers[0].pool.layers[0][0]);
-    let block = Block { src: src.addr, dst: dst.addr, bytes: 96 };
+    let block = extra(&world);
     rank.manager.end_forward().unwrap();
     rank.stream.fire_all();
     thread::scope(|scope| {
@@ -113,8 +93,7 @@ fn aux_blocks_that_fail_leave_no_record() {
     rank.manager.end_forward().unwrap();
     rank.stream.fire_all();
     rank.engine.inject(|faults| faults.fail_batches.extend([(3, 0)]));
-    let (src, dst) = (rank.source.pool.layers[0][0], world.workers[0].pool.layers[0][0]);
-    let block = Block { src: src.addr, dst: dst.addr, bytes: 96 };
+    let block = extra(&world);
     let error = thread::scope(|scope| {
         let finishing = scope.spawn(|| rank.manager.finish(ID, &[AuxBlock { worker: 0, block }], LONG));
         until("the layers", || rank.engine.submits().len() == 3);
