@@ -7,6 +7,7 @@
 mod alone;
 pub(crate) mod args;
 mod aux;
+mod bare;
 mod calibrate;
 mod child;
 mod engines;
