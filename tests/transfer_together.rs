@@ -21,13 +21,19 @@ use transfer::{LONG, Making, Shape, World, pages, until};
 
 const ONE: Shape = Shape { ranks: 1, workers: 1, layers: 3, prefill_pages: 24, decode_pages: 48 };
 
-/// An engine that does `before` in each submit, with its blocks, and fails where that does.
+/// A call of an engine.
+enum Call<'a> {
+    Submit(&'a [Block]),
+    Poll,
+}
+
+/// An engine that does `before` in each call, and fails where that does.
 struct Watched<F> {
     inner: Arc<InProcessEngine>,
     before: F,
 }
 
-impl<F: Fn(&[Block]) -> Result<(), EngineError> + Send + Sync> TransferEngine for Watched<F> {
+impl<F: Fn(Call<'_>) -> Result<(), EngineError> + Send + Sync> TransferEngine for Watched<F> {
     fn info(&self) -> EngineInfo {
         self.inner.info()
     }
@@ -53,11 +59,12 @@ impl<F: Fn(&[Block]) -> Result<(), EngineError> + Send + Sync> TransferEngine fo
     }
 
     fn submit(&self, peer: PeerId, blocks: &[Block]) -> Result<BatchId, EngineError> {
-        (self.before)(blocks)?;
+        (self.before)(Call::Submit(blocks))?;
         self.inner.submit(peer, blocks)
     }
 
     fn poll(&self, batch: BatchId) -> Result<BatchState, EngineError> {
+        (self.before)(Call::Poll)?;
         self.inner.poll(batch)
     }
 
@@ -134,16 +141,18 @@ fn manager_on(
     TransferManager::start(parts, options).unwrap()
 }
 
-/// An engine that does not come back from a submit before the test says so, or ends; told when it is in one.
+/// An engine that does not come back from some calls before the test says so, or ends; told when it is in one.
 type Blocked = (Arc<dyn TransferEngine>, mpsc::Receiver<()>, mpsc::Sender<()>);
 
-fn blocked(inner: &Arc<InProcessEngine>) -> Blocked {
+fn blocked(inner: &Arc<InProcessEngine>, in_call: fn(&Call<'_>) -> bool) -> Blocked {
     let (entered, has_entered) = mpsc::channel();
     let (leave, may_leave) = mpsc::channel::<()>();
     let may_leave = Mutex::new(may_leave);
-    let before = move |_: &[Block]| {
-        let _ = entered.send(());
-        let _ = may_leave.lock().unwrap().recv();
+    let before = move |call: Call<'_>| {
+        if in_call(&call) {
+            let _ = entered.send(());
+            let _ = may_leave.lock().unwrap().recv();
+        }
         Ok(())
     };
     (Arc::new(Watched { inner: Arc::clone(inner), before }), has_entered, leave)
@@ -167,7 +176,8 @@ fn hand_in(world: &World, manager: &TransferManager, num: u32) -> Vec<Offer> {
 #[test]
 fn a_batch_is_late_at_its_own_deadline_although_the_engine_keeps_every_worker() {
     let world = World::new(ONE);
-    let (engine, has_entered, leave) = blocked(&world.ranks[0].engine);
+    let (engine, has_entered, leave) =
+        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
     let manager = manager_on(&world, engine, Arc::new(CpuDevice), Duration::from_millis(30));
     hand_in(&world, &manager, 1);
     has_entered.recv_timeout(LONG).unwrap();
@@ -184,10 +194,32 @@ fn a_batch_is_late_at_its_own_deadline_although_the_engine_keeps_every_worker() 
 }
 
 #[test]
+fn a_manager_that_ends_while_a_worker_asks_the_engine_does_not_leave_the_worker_behind() {
+    let world = World::new(ONE);
+    world.ranks[0].engine.hold();
+    let (engine, has_entered, leave) = blocked(&world.ranks[0].engine, |call| matches!(call, Call::Poll));
+    let kept = Arc::downgrade(&engine);
+    let manager = manager(&world, engine);
+    hand_in(&world, &manager, 1);
+    has_entered.recv_timeout(LONG).unwrap();
+    // The worker comes back to a manager without requests.
+    assert!(matches!(manager.drop_request(RequestId(0), Duration::ZERO), Ok(Quiet::Quarantined { .. })));
+    manager.confirm_quiet(RequestId(0)).unwrap();
+    assert_eq!(manager.drop_request(RequestId(0), LONG), Ok(Quiet::Confirmed));
+    let ending = thread::spawn(|| drop(manager));
+    // It has told the workers, and waits for them.
+    thread::sleep(Duration::from_millis(50));
+    drop(leave);
+    ending.join().unwrap();
+    assert_eq!(kept.strong_count(), 0, "a worker that does not end keeps the engine");
+}
+
+#[test]
 fn a_request_dropped_while_its_first_batch_is_taken_is_not_quiet_where_bytes_come_late() {
     let endpoint = EndpointOptions { delivery: Delivery::InOrder, ..EndpointOptions::default() };
     let world = World::with(ONE, |_| Making { endpoint: endpoint.clone(), ..Making::default() });
-    let (engine, has_entered, leave) = blocked(&world.ranks[0].engine);
+    let (engine, has_entered, leave) =
+        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
     let manager = manager(&world, engine);
     hand_in(&world, &manager, 1);
     has_entered.recv_timeout(LONG).unwrap();
@@ -214,7 +246,8 @@ fn what_is_dropped_while_a_refused_batch_is_sent_apart_is_not_sent() {
     let late: Arc<OnceLock<TransferManager>> = Arc::default();
     let dropped: Arc<OnceLock<u64>> = Arc::default();
     let (to_drop, victim) = (Arc::clone(&late), Arc::clone(&dropped));
-    let before = move |blocks: &[Block]| {
+    let before = move |call: Call<'_>| {
+        let Call::Submit(blocks) = call else { return Ok(()) };
         if blocks.len() > 3 {
             let problem = EngineProblem::Refused { addr: 0, bytes: 0, code: 7 };
             return Err(EngineError::new("watched", "submit", problem));

@@ -38,6 +38,8 @@ fn work(desk: &Desk, number: u32) {
             drop(board);
             desk.look();
             board = desk.lock();
+            // Who ends the manager meanwhile woke nobody here.
+            continue;
         }
         match board.next(clock) {
             Next::Jobs(jobs) => {
