@@ -114,6 +114,7 @@ pub(crate) fn of_group(
             us_median: figure.median,
             us_p99: figure.p99,
             quantiles_us: quantiles(samples),
+            times_us: samples.clone(),
         })
     };
     let rows = [row("cpkv", &times.ours), row("MPI_Barrier", &times.library)];

@@ -91,6 +91,7 @@ impl CaseSamples {
                 ms_median: figure.median,
                 ms_p99: figure.p99,
                 ratio_to_ideal: ideal.map(|ideal| ratio(row.samples.median(), ideal)),
+                times_ms: row.samples.clone(),
             })
         };
         let is_faster = |row: &&Row| {

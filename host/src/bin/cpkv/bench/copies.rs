@@ -1,6 +1,6 @@
 //! Samples of something that copies, beside those of a memcpy of as many bytes.
 
-use super::figures::{Figure, gb_per_s, ratio};
+use super::figures::{Figure, gb_per_s, ratio, rounded};
 use super::report::CopyRow;
 use crate::samples::Samples;
 
@@ -46,6 +46,7 @@ impl CopySamples {
             memcpy_ms_median: memcpy.median,
             memcpy_gb_per_s: gb_per_s(self.bytes, memcpy.median),
             ratio_to_memcpy: ratio(memcpy.median, ours.median),
+            memcpy_faster: rounded(self.memcpy.how_often_less(&self.ours)?),
         })
     }
 }

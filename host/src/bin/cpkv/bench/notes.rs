@@ -77,6 +77,13 @@ fn layers(number: usize) -> String {
 fn parts(report: &BenchReport) -> Vec<(&'static str, String)> {
     let has_nixl = report.transfer.iter().any(|row| row.name == "nixl");
     let nixl = if has_nixl { " NIXL goes over TCP on the loopback, as for `cpkv run`." } else { "" };
+    let lost = match report.lost.is_empty() {
+        true => "Nothing: no comparison found the other faster.",
+        false => {
+            "By medians. How often: of all pairs of a sample of ours and one of the other's, those in which the other's is less; \
+             near 0.5 the difference is noise, at 1 it is faster always."
+        }
+    };
     let sample = report.gather.first().map_or_else(String::new, |row| bytes(row.bytes));
     vec![
         (
@@ -121,5 +128,6 @@ fn parts(report: &BenchReport) -> Vec<(&'static str, String)> {
             "egress",
             "Bytes that the peers read from a rank with staging_fill, over all layers, by the plan.".to_owned(),
         ),
+        ("lost", lost.to_owned()),
     ]
 }

@@ -37,7 +37,7 @@ fn print_tables(out: &mut impl Write, report: &BenchReport) -> std::io::Result<(
         writeln!(out, "{}", text_of(&table))?;
         before = table.part;
     }
-    writeln!(out, "\nNot measured")?;
+    writeln!(out, "\nNot measured{}", if report.left_out.is_empty() { ": nothing" } else { "" })?;
     for left_out in &report.left_out {
         writeln!(out, "  {}: {}", left_out.what, left_out.why)?;
     }

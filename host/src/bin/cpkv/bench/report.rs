@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::cases::Case;
 use super::machine::{Machine, ModelFacts};
+use crate::samples::Samples;
 
 /// The report.
 #[derive(Clone, Debug, Serialize)]
@@ -42,6 +43,8 @@ pub(crate) struct BarrierRow {
     pub(crate) us_p99: f64,
     /// `[q, us]`, ascending.
     pub(crate) quantiles_us: Vec<[f64; 2]>,
+    #[serde(skip)]
+    pub(crate) times_us: Samples,
 }
 
 /// Something that copies, against a memcpy of as many bytes.
@@ -61,6 +64,8 @@ pub(crate) struct CopyRow {
     pub(crate) memcpy_gb_per_s: f64,
     /// Its rate over memcpy's.
     pub(crate) ratio_to_memcpy: f64,
+    /// How often a memcpy took less time, of all pairs of samples.
+    pub(crate) memcpy_faster: f64,
 }
 
 /// A forward that sleeps, and the transfer of its layers.
@@ -159,6 +164,8 @@ pub(crate) struct ComposeRow {
     pub(crate) ms_p99: f64,
     /// Its median over that of `ideal`, of the same rounds; `null` without one.
     pub(crate) ratio_to_ideal: Option<f64>,
+    #[serde(skip)]
+    pub(crate) times_ms: Samples,
 }
 
 /// A comparison that was lost.
@@ -168,8 +175,10 @@ pub(crate) struct Lost {
     pub(crate) part: &'static str,
     pub(crate) what: String,
     pub(crate) to: String,
-    /// Our time over the other's: above 1.
+    /// Our time over the other's, of medians: above 1.
     pub(crate) ratio: f64,
+    /// How often the other took less time, of all pairs of samples: near 0.5 it is noise.
+    pub(crate) how_often: f64,
 }
 
 /// Something that was not measured.

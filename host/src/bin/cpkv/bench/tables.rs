@@ -22,7 +22,8 @@ pub(crate) fn of(report: &BenchReport) -> Vec<Table> {
     tables.extend([medians, p99s, ratios, samples, of_cases(report)]);
     tables.extend(of_egress(report));
     tables.push(of_lost(report));
-    tables.retain(|table| !table.rows.is_empty());
+    // That nothing was lost is worth its line.
+    tables.retain(|table| table.part == "lost" || !table.rows.is_empty());
     tables
 }
 
@@ -236,13 +237,14 @@ fn of_egress(report: &BenchReport) -> Option<Table> {
 
 fn of_lost(report: &BenchReport) -> Table {
     let rows = report.lost.iter().enumerate().map(|(at, lost)| {
-        let ratio = Cell::number(lost.ratio, format!("/lost/{at}/ratio"));
-        vec![Cell::text(lost.part), Cell::text(&lost.what), Cell::text(&lost.to), ratio]
+        let figure = |value: f64, key: &str| Cell::number(value, format!("/lost/{at}/{key}"));
+        let (ratio, how_often) = (figure(lost.ratio, "ratio"), figure(lost.how_often, "how_often"));
+        vec![Cell::text(lost.part), Cell::text(&lost.what), Cell::text(&lost.to), ratio, how_often]
     });
     Table {
         part: "lost",
         title: "Lost: where another takes less time".to_owned(),
-        columns: columns(&["part", "what", "to", "our time over its"]),
+        columns: columns(&["part", "what", "to", "our time over its", "how often it is faster"]),
         rows: rows.collect(),
     }
 }
