@@ -12,6 +12,7 @@ mod devices;
 mod doctor;
 mod error;
 mod job;
+mod output_file;
 mod plan;
 mod progress;
 mod ranks;

@@ -1,11 +1,13 @@
 //! Where the page is written: made before anything is measured, so that nobody waits two minutes for an error.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::page::page;
 use super::report::BenchReport;
 use crate::error::RunError;
+use crate::output_file::OutputFile;
 
 /// The page's file.
 const FILE: &str = "index.html";
@@ -13,6 +15,7 @@ const FILE: &str = "index.html";
 /// A folder that can be written to.
 pub(crate) struct ReportFolder {
     path: PathBuf,
+    file: OutputFile,
 }
 
 impl ReportFolder {
@@ -22,19 +25,15 @@ impl ReportFolder {
         let path = folder.join(FILE);
         let failed = |error| RunError::ReportFolder { path: path.clone(), error };
         fs::create_dir_all(folder).map_err(failed)?;
-        let is_new = !path.exists();
-        OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-        if is_new {
-            // Who ends the run early is not left with an empty page.
-            fs::remove_file(&path).map_err(failed)?;
-        }
-        Ok(Self { path })
+        let file = OutputFile::open(&path, None).map_err(failed)?;
+        Ok(Self { path, file })
     }
 
     /// Writes the page.
     pub(crate) fn write(&self, report: &BenchReport) -> Result<(), RunError> {
         let page = page(report).map_err(std::io::Error::from)?;
-        fs::write(&self.path, page).map_err(|error| RunError::ReportFolder { path: self.path.clone(), error })
+        let written = self.file.write(|out| out.write_all(page.as_bytes()));
+        written.map_err(|error| RunError::ReportFolder { path: self.path.clone(), error })
     }
 }
 

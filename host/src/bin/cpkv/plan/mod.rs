@@ -19,6 +19,7 @@ use cpkv::units::GroupSize;
 use crate::args::DEFAULT_NUM_BATCHES;
 use crate::batches::{BatchSource, Batches, with_heap_variable};
 use crate::error::RunError;
+use crate::output_file::OutputFile;
 use crate::ranks;
 use args::PlanArgs;
 use view::PlanView;
@@ -30,7 +31,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), RunError> {
         return Ok(());
     }
     if let Some(path) = &args.svg {
-        let written = std::fs::write(path, picture::draw(&view));
+        let file = OutputFile::open(path, Some(&args.trace));
+        let written = file.and_then(|file| file.write(|out| out.write_all(picture::draw(&view).as_bytes())));
         written.map_err(|problem| RunError::Picture { path: path.clone(), problem })?;
     }
     let mut out = stdout().lock();

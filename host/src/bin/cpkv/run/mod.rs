@@ -28,13 +28,9 @@ mod service;
 pub(crate) mod timeline;
 mod verify;
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
 use crate::devices::Platform;
 use crate::error::RunError;
+use crate::output_file::OutputFile;
 use crate::ranks;
 use args::RunArgs;
 use engines::Engines;
@@ -52,9 +48,10 @@ pub(crate) fn run(args: RunArgs) -> Result<(), RunError> {
     let job = RunJob::prepare(args, size)?;
     let engines = Engines::new(job.engine);
     // Before anything is run: a run whose timeline has no place is one for nothing.
-    let timeline =
-        job.args.timeline.as_ref().filter(|_| ranks::speaks()).map(|path| (path, open_timeline(&job, path)));
-    let timeline = timeline.map(|(path, file)| file.map(|file| (path, file))).transpose()?;
+    let path = job.args.timeline.as_ref().filter(|_| ranks::speaks());
+    let failed = |error| RunError::Timeline { path: path.cloned().unwrap_or_default(), error };
+    let timeline = path.map(|path| OutputFile::open(path, Some(&job.args.trace.trace)));
+    let timeline = timeline.transpose().map_err(failed)?;
     let platform = Platform::Cpu { reason: String::new() };
     let outcome = ranks::run_all(size, job.base.timeout, &platform, |env| {
         let outcome = RankRun::start(&env, &job, &engines)?.run()?;
@@ -62,24 +59,11 @@ pub(crate) fn run(args: RunArgs) -> Result<(), RunError> {
     })?;
     let Some((transport, outcome)) = outcome else { return Ok(()) };
     RunReport::new(&job, transport, &outcome).print(json)?;
-    if let Some((path, file)) = timeline {
-        let mut out = BufWriter::new(file);
-        let written = timeline::write(&mut out, &outcome.spans).and_then(|()| out.flush());
-        written.map_err(|error| RunError::Timeline { path: path.clone(), error })?;
+    if let Some(file) = timeline {
+        file.write(|out| timeline::write(out, &outcome.spans)).map_err(failed)?;
     }
     match outcome.measured.differences.is_empty() {
         true => Ok(()),
         false => Err(RunError::NotExact(outcome.measured.differences)),
     }
-}
-
-/// The file that the timeline goes to. It is not the trace.
-fn open_timeline(job: &RunJob, path: &Path) -> Result<File, RunError> {
-    let failed = |error| RunError::Timeline { path: path.to_owned(), error };
-    // Under whatever name.
-    let file_of = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
-    if file_of(path).is_ok_and(|file| file_of(&job.args.trace.trace).is_ok_and(|trace| trace == file)) {
-        return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, "it is the trace")));
-    }
-    File::create(path).map_err(failed)
 }
