@@ -95,7 +95,11 @@ fn every_round_has_other_bytes_and_one_worker_or_many_are_the_same() {
             "--compute-us",
             "50",
         ];
-        assert_eq!(report(&more)["rounds"], 3);
+        let report = report(&more);
+        assert_eq!(report["rounds"], 3);
+        // Each way, in each round: stamps of its own.
+        let num_pages = report["layer_pages_sent"].as_u64().unwrap() / report["layers"].as_u64().unwrap();
+        assert_eq!(report["checked_bytes"].as_u64(), Some(3 * 2 * num_pages * PAGE_BYTES));
     }
 }
 

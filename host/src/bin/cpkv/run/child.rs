@@ -138,7 +138,8 @@ impl Drop for Child {
         if self.wait(left).is_none() {
             // Also one that is stopped.
             let _ = self.process.kill();
-            let _ = self.process.wait();
+            // One that the system does not let go ends without us.
+            let _ = self.wait(EXIT_TIMEOUT);
         }
     }
 }

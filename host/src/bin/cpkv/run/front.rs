@@ -73,13 +73,8 @@ impl<'a> Front<'a> {
     }
 
     /// Waits until everything of a request has arrived, and says what is there.
-    pub(crate) fn verify(
-        &mut self,
-        offer: &Offer,
-        pages: &[PageId],
-        with_oracle: bool,
-    ) -> Result<Seen, RunError> {
-        let command = Command::Verify { offer: offer.clone(), pages: pages.to_vec(), with_oracle };
+    pub(crate) fn verify(&mut self, offer: &Offer, pages: &[PageId]) -> Result<Seen, RunError> {
+        let command = Command::Verify { offer: offer.clone(), pages: pages.to_vec() };
         self.links.iter_mut().try_for_each(|link| link.ask(&command))?;
         let mut all = Seen::default();
         for link in &mut self.links {

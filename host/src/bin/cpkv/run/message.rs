@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Poison { offer: Offer },
     /// Wait until everything of `offer` has arrived, then look at its pages: position `i` holds page `pages[i]` of the prefill
     /// pool.
-    Verify { offer: Offer, pages: Vec<PageId>, with_oracle: bool },
+    Verify { offer: Offer, pages: Vec<PageId> },
     /// The next batch was persisted.
     Persisted { batch_idx: usize },
     /// A new round begins, with other stamps.

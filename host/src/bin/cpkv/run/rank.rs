@@ -143,7 +143,7 @@ impl<'a> RankRun<'a> {
         self.oracle.persisted(&plan.slots);
         self.tell_workers("persisted", &Command::Persisted { batch_idx })?;
         self.progress.step(&format!("batch {batch_idx}: comparing"));
-        self.verify(round, batch_idx)
+        self.verify(batch_idx)
     }
 
     /// This rank's rows of every layer.

@@ -68,8 +68,8 @@ impl<'a> DecodeService<'a> {
     fn try_answer(&mut self, command: &Command) -> Result<Reply, RunError> {
         match command {
             Command::Poison { offer } => self.poison(offer)?,
-            Command::Verify { offer, pages, with_oracle } => {
-                return Ok(Reply::Seen(self.verify(offer, pages, *with_oracle)?));
+            Command::Verify { offer, pages } => {
+                return Ok(Reply::Seen(self.verify(offer, pages)?));
             }
             Command::Persisted { batch_idx } => self.persisted(*batch_idx)?,
             Command::Restart { seed } => self.oracle = oracle_of(self.job, *seed),
@@ -103,7 +103,7 @@ impl<'a> DecodeService<'a> {
         Ok(self.stream.synchronize(self.deadline())?)
     }
 
-    fn verify(&self, offer: &Offer, pages: &[PageId], with_oracle: bool) -> Result<Seen, RunError> {
+    fn verify(&self, offer: &Offer, pages: &[PageId]) -> Result<Seen, RunError> {
         self.worker.inbox(offer)?.wait(&SystemClock, self.job.base.timeout)?;
         let mut seen = Seen::default();
         if aux_worker(offer.request, self.job.args.decode_workers) == self.number {
@@ -111,19 +111,18 @@ impl<'a> DecodeService<'a> {
         }
         for (position, place) in self.places(offer) {
             let page = pages.get(position as usize).copied().unwrap_or(PageId::PAD);
-            let digest = self.look(offer, place, (position, page), with_oracle, &mut seen)?;
+            let digest = self.look(offer, place, (position, page), &mut seen)?;
             seen.digests.push((position, format!("{digest:032x}")));
         }
         Ok(seen)
     }
 
-    /// A hash of a page in all layers; where asked, its bytes are compared with the oracle's.
+    /// A hash of a page in all layers, whose bytes are compared with the oracle's.
     fn look(
         &self,
         offer: &Offer,
         place: Destination,
         (position, page): (u32, PageId),
-        with_oracle: bool,
         seen: &mut Seen,
     ) -> Result<u128, RunError> {
         let mut hash = Xxh3::new();
@@ -133,9 +132,6 @@ impl<'a> DecodeService<'a> {
                 let mut bytes = vec![0; memory.bytes() as usize];
                 self.stream.download(&memory, &mut bytes, self.deadline())?;
                 hash.update(&bytes);
-                if !with_oracle {
-                    continue;
-                }
                 seen.checked_bytes += bytes.len() as u64;
                 let expected = self.oracle.pool_page(layer, buffer, page);
                 if let Some(byte) = bytes.iter().zip(&expected).position(|(a, b)| a != b)

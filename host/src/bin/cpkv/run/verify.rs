@@ -1,9 +1,10 @@
 //! The end of a batch's transfers: what arrived is compared, byte for byte, and the room for it is given back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cpkv::transfer::lifetime::agree_quiet;
-use cpkv::transfer::{Quiet, RequestId};
+use cpkv::transfer::{Offer, Quiet, RequestId};
 use serde::{Deserialize, Serialize};
 
 use super::exchange::from_rank_0;
@@ -13,8 +14,6 @@ use super::message::Seen;
 use super::rank::RankRun;
 use super::roster::RosterRequest;
 use crate::error::RunError;
-use cpkv::transfer::Offer;
-use std::collections::BTreeMap;
 
 /// What rank 0 found in a request.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -25,7 +24,7 @@ struct Verdict {
 
 impl RankRun<'_> {
     /// Compares what arrived for the requests that end with this batch, and ends their transfers. Collective.
-    pub(super) fn verify(&mut self, round: u32, batch_idx: usize) -> Result<(), RunError> {
+    pub(super) fn verify(&mut self, batch_idx: usize) -> Result<(), RunError> {
         let ending: Vec<_> = self
             .job
             .roster
@@ -34,10 +33,7 @@ impl RankRun<'_> {
             .collect();
         for &(number, request) in &ending {
             let (job, offers) = (self.job, &self.offers);
-            // Later rounds send the same stamps: where there are two ways, that both are alike will do.
-            let with_oracle = round == 0 || job.ways.len() == 1;
-            let made =
-                self.front.as_mut().map(|front| judge(job, front, offers, (number, request), with_oracle));
+            let made = self.front.as_mut().map(|front| judge(job, front, offers, (number, request)));
             let made = made.transpose();
             let verdict: Verdict = from_rank_0(&*self.env.bootstrap, "compare", made, self.deadline())?;
             self.measured.checked_bytes += verdict.checked_bytes;
@@ -83,14 +79,13 @@ fn judge(
     front: &mut Front<'_>,
     offers: &BTreeMap<RequestId, Offer>,
     (number, request): (usize, &RosterRequest),
-    with_oracle: bool,
 ) -> Result<Verdict, RunError> {
     let mut verdict = Verdict::default();
     let mut first: Option<Seen> = None;
     for &way in &job.ways {
         let id = Lane::Way(way).request_id(number);
         let offer = offers.get(&id).ok_or(RunError::Garbled { call: "offer pages" })?;
-        let seen = front.verify(offer, &request.pages, with_oracle)?;
+        let seen = front.verify(offer, &request.pages)?;
         verdict.checked_bytes += seen.checked_bytes;
         let told = |difference: String| format!("{}: {difference}", way.name());
         verdict.difference = verdict.difference.or(seen.difference.clone().map(told));
