@@ -6,7 +6,7 @@
 mod transfer;
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cpkv::transfer::{
     AuxBlock, BatchId, Cause, Destination, ManagerOptions, Offer, Payload, Quiet, RequestId, RequestRun,
@@ -202,5 +202,44 @@ fn the_engine_is_asked_about_the_oldest_batch_to_a_worker_alone_until_a_request_
     // Stopped, each batch that ends makes pages quiet.
     let quiet = rank.manager.drop_request(RequestId(0), Duration::ZERO).unwrap();
     assert!(matches!(quiet, Quiet::Quarantined { num_batches: 5, .. }), "{quiet:?}");
+    thread::sleep(Duration::from_millis(60));
     assert_eq!(polls_of(&look), 5);
+}
+
+/// Whoever waits looks by himself every 20 ms; five waits a request would take two seconds and more.
+#[test]
+fn callers_that_wait_are_woken_when_their_request_gets_on() {
+    let world = World::new(ONE);
+    let rank = &world.ranks[0];
+    let begun = Instant::now();
+    for _ in 0..40 {
+        let offers = requests(&world, 1, |_| {});
+        rank.manager.finish(RequestId(0), NO_AUX, LONG).unwrap();
+        assert_eq!(rank.manager.drop_request(offers[0].request, LONG), Ok(Quiet::Confirmed));
+    }
+    assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_a_dropped_request_left_in_flight_is_asked_about_rarely_unless_somebody_waits() {
+    let world = World::new(ONE);
+    let rank = &world.ranks[0];
+    rank.engine.hold();
+    hooked_requests(&world, 1, |_| {});
+    until("the layers", || rank.engine.submits().len() == 3);
+    let quiet = rank.manager.drop_request(RequestId(0), Duration::ZERO).unwrap();
+    assert!(matches!(quiet, Quiet::Quarantined { num_batches: 3, .. }), "{quiet:?}");
+    let num_polls = || rank.engine.counters().num_polls;
+    let before = num_polls();
+    thread::sleep(Duration::from_millis(250));
+    // Three batches, every 50 ms; with a look every 2 ms they would be 375.
+    let asked = num_polls() - before;
+    assert!((3..=24).contains(&asked), "{asked}");
+    thread::scope(|scope| {
+        let dropping = scope.spawn(|| rank.manager.drop_request(RequestId(0), LONG));
+        let before = num_polls();
+        until("questions", || num_polls() > before + 30);
+        rank.engine.release_all();
+        assert_eq!(dropping.join().unwrap(), Ok(Quiet::Confirmed));
+    });
 }

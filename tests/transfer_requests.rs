@@ -7,10 +7,15 @@ mod one_request;
 #[path = "support/transfer.rs"]
 mod transfer;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use cpkv::transfer::{AuxBlock, Block, Cause, Payload, RequestRun};
+use cpkv::device::CpuDevice;
+use cpkv::group::PoisonGate;
+use cpkv::transfer::{
+    AuxBlock, Block, Cause, ManagerOptions, ManagerParts, Payload, RequestRun, TransferManager,
+};
 use one_request::{ID, finish, one_request};
 use transfer::{LONG, SMALL, Shape, World, pages, until};
 
@@ -130,4 +135,25 @@ fn an_aux_block_for_a_worker_that_is_not_there_is_refused_and_nothing_is_lost() 
     assert!(matches!(*error.cause, Cause::AuxWorker { worker: 1, num_workers: 1 }), "{error}");
     finish(&world);
     assert!(world.is_complete(&offer));
+}
+
+#[test]
+fn options_that_are_none_are_refused_with_what_they_may_be() {
+    let refused = |options: ManagerOptions| {
+        let world = World::new(Shape { ranks: 1, workers: 1, ..SMALL });
+        let rank = &world.ranks[0];
+        let parts = ManagerParts {
+            engine: Arc::clone(&rank.engine) as _,
+            device: Arc::new(CpuDevice),
+            stream: Arc::clone(&rank.stream) as _,
+            gate: PoisonGate::default(),
+            source: rank.source.clone(),
+        };
+        TransferManager::start(parts, options).err().unwrap().to_string()
+    };
+    let options = ManagerOptions::default;
+    assert!(refused(ManagerOptions { max_requests: 0, ..options() }).contains("max_requests is 0"));
+    assert!(refused(ManagerOptions { max_workers: 0, ..options() }).contains("max_workers is 0"));
+    assert!(refused(ManagerOptions { num_threads: 257, ..options() }).contains("257, not 0 to 256"));
+    assert!(refused(ManagerOptions { niceness: 20, ..options() }).contains("niceness is 20"));
 }

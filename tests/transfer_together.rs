@@ -7,7 +7,7 @@ mod transfer;
 
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cpkv::device::{CpuDevice, Device, DeviceBuffer, DeviceError, MemoryKind, Stream};
 use cpkv::group::PoisonGate;
@@ -212,6 +212,24 @@ fn a_manager_that_ends_while_a_worker_asks_the_engine_does_not_leave_the_worker_
     drop(leave);
     ending.join().unwrap();
     assert_eq!(kept.strong_count(), 0, "a worker that does not end keeps the engine");
+}
+
+#[test]
+fn a_manager_is_closed_within_its_time_although_the_engine_keeps_the_worker() {
+    let world = World::new(ONE);
+    let (engine, has_entered, leave) =
+        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
+    let manager = manager(&world, engine);
+    hand_in(&world, &manager, 1);
+    has_entered.recv_timeout(LONG).unwrap();
+    let begun = Instant::now();
+    let left = manager.close(Duration::from_millis(100));
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(
+        matches!(&left[..], [(RequestId(0), Quiet::Quarantined { pages, .. })] if pages.len() == 2),
+        "{left:?}"
+    );
+    drop(leave);
 }
 
 #[test]

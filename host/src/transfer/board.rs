@@ -1,5 +1,6 @@
 //! The board: which requests are registered, which layers their hooks handed in, and what the workers are to do. Under one
-//! lock that is never held for longer than a few pushes: the forward's thread takes it. Pure but for that.
+//! lock that the forward's thread takes: it is held for a few pushes, and for one question about each event that is waited for;
+//! never while an engine is asked. Pure but for that.
 //!
 //! A request on the board is *open* (hooks are taken), then *closed* by `finish` or drop, in one step with the question what
 //! was never handed in: a late hook and `finish` cannot both send a layer, nor neither.
@@ -36,9 +37,22 @@ pub(super) struct Job {
 
 impl Job {
     /// Whether there is nothing to wait for: the event fired, or is late, or the request failed.
-    fn is_ready(&self, clock: &dyn Clock) -> bool {
-        let has_fired = self.event.as_ref().is_none_or(|event| event.query());
+    fn is_ready<'a>(&'a self, clock: &dyn Clock, last: &mut Asked<'a>) -> bool {
+        let has_fired = self.event.as_ref().is_none_or(|event| last.has_fired(event));
         has_fired || self.until.has_passed(clock) || !self.context.lock().may_send()
+    }
+}
+
+/// The event that was asked about last: all layers that `finish` hands in wait for one.
+#[derive(Default)]
+struct Asked<'a>(Option<(&'a Arc<dyn Event>, bool)>);
+
+impl<'a> Asked<'a> {
+    fn has_fired(&mut self, event: &'a Arc<dyn Event>) -> bool {
+        match self.0 {
+            Some((last, has_fired)) if Arc::ptr_eq(last, event) => has_fired,
+            _ => self.0.insert((event, event.query())).1,
+        }
     }
 }
 
@@ -261,11 +275,12 @@ impl Board {
 
     /// What is to be done next.
     pub(super) fn next(&mut self, clock: &dyn Clock) -> Next {
-        let ready = self.endings.iter().position(|job| job.is_ready(clock));
+        let mut asked = Asked::default();
+        let ready = self.endings.iter().position(|job| job.is_ready(clock, &mut asked));
         if let Some(first) = ready.and_then(|idx| self.endings.remove(idx)) {
             return Next::Jobs(self.with_others(first, clock));
         }
-        if let Some(first) = self.jobs.pop_front_if(|job| job.is_ready(clock)) {
+        if let Some(first) = self.jobs.pop_front_if(|job| job.is_ready(clock, &mut Asked::default())) {
             return Next::Jobs(self.with_others(first, clock));
         }
         let first = self.jobs.front().or(self.endings.front());
@@ -281,13 +296,16 @@ impl Board {
         let mut together = vec![first];
         // Hooks hand in a layer of all requests in one go.
         while together.len() < MAX_TOGETHER
-            && let Some(job) = self.jobs.pop_front_if(|job| is_like(job) && job.is_ready(clock))
+            && let Some(job) =
+                self.jobs.pop_front_if(|job| is_like(job) && job.is_ready(clock, &mut Asked::default()))
         {
             together.push(job);
         }
         // `finish` hands in request by request.
-        let others = self.endings.iter().enumerate().filter(|(_, job)| is_like(job) && job.is_ready(clock));
-        let others: Vec<usize> = others.map(|(idx, _)| idx).take(MAX_TOGETHER - together.len()).collect();
+        let mut asked = Asked::default();
+        let is_ready = |(idx, job)| (is_like(job) && job.is_ready(clock, &mut asked)).then_some(idx);
+        let others = self.endings.iter().enumerate().filter_map(is_ready);
+        let others: Vec<usize> = others.take(MAX_TOGETHER - together.len()).collect();
         // From the last, so that the places of the others stay.
         let mut others: Vec<Job> =
             others.into_iter().rev().filter_map(|idx| self.endings.remove(idx)).collect();

@@ -14,7 +14,9 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use super::clock::nanos;
 use super::failure::{Cause, Counts, Payload, TransferError};
 use super::flight::Flight;
 use super::ids::RequestId;
@@ -25,6 +27,9 @@ use super::request::Quiet;
 use super::route::{DecodeGroup, Part, RequestRun, plan_part};
 use super::shared::Shared;
 
+/// Between two questions about what a request left behind.
+const LEFT_BEHIND: Duration = Duration::from_millis(50);
+
 /// What a request sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
@@ -34,7 +39,7 @@ pub struct Sent {
     pub num_layers: u64,
     /// Bytes of payload.
     pub bytes: u64,
-    /// Batches.
+    /// Its portions of batches: of a batch that several requests share, each has one.
     pub num_batches: u64,
     /// Blocks after merging.
     pub num_blocks: u64,
@@ -68,6 +73,10 @@ pub(super) struct State {
     is_confirmed: bool,
     pub(super) outcome: Option<Result<Sent, TransferError>>,
     pub(super) sent: Sent,
+    /// Callers that wait for it to become quiet.
+    pub(super) num_waiting: u32,
+    /// When the engine was asked last about what it has of the request, once it failed or was dropped.
+    asked_ns: Option<u64>,
 }
 
 /// A request being transferred.
@@ -109,6 +118,8 @@ impl Context {
             is_confirmed: false,
             outcome: None,
             sent: Sent::default(),
+            num_waiting: 0,
+            asked_ns: None,
         };
         Arc::new(Self {
             shared,
@@ -238,6 +249,18 @@ impl State {
     /// Whether the request is still running.
     pub(super) const fn may_send(&self) -> bool {
         self.failure.is_none() && !self.is_dropped
+    }
+
+    /// Whether the engine is to be asked about it in a look now. What a request left behind that failed or was dropped may
+    /// never end: unless somebody waits for it, it is asked about rarely.
+    pub(super) fn is_due(&mut self, now_ns: u64) -> bool {
+        let is_due = self.may_send()
+            || self.num_waiting > 0
+            || self.asked_ns.is_none_or(|asked_ns| now_ns >= asked_ns.saturating_add(nanos(LEFT_BEHIND)));
+        if is_due {
+            self.asked_ns = Some(now_ns);
+        }
+        is_due
     }
 
     pub(super) fn fail(&mut self, cause: Cause) {

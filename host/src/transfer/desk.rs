@@ -57,19 +57,27 @@ impl Desk {
     /// Asks the engine about what is in flight, and looks at deadlines.
     pub(super) fn look(&self) {
         let (contexts, look) = self.lock().begin_look();
+        let now_ns = now_ns();
         let look_at = |context: &Arc<Context>| {
+            let is_awaited = {
+                let mut state = context.lock();
+                if !state.is_due(now_ns) {
+                    return Look::Nothing;
+                }
+                state.may_send() || state.num_waiting > 0
+            };
             let has_ended = context.poll(look);
             // Behind the question: what is done in time is not late because nobody asked.
             let is_late = context.expire();
             match (has_ended || is_late, context.lock().is_idle()) {
                 (true, _) => Look::Ended,
-                (false, false) => Look::InFlight,
-                (false, true) => Look::Nothing,
+                (false, false) if is_awaited => Look::InFlight,
+                (false, _) => Look::Nothing,
             }
         };
         let found = contexts.iter().map(look_at).max().unwrap_or(Look::Nothing);
         let mut board = self.lock();
-        board.pace.looked(found, now_ns());
+        board.pace.looked(found, cpkv_kernels::now_ns());
         if found == Look::Ended {
             self.tell(&mut board);
         }
@@ -93,8 +101,9 @@ impl Desk {
     /// Looks at deadlines alone: for callers, while the engine keeps the workers.
     pub(super) fn expire(&self) {
         let contexts = self.lock().contexts();
-        for context in contexts {
-            context.expire();
+        let num_late = contexts.iter().filter(|context| context.expire()).count();
+        if num_late > 0 {
+            self.tell(&mut self.lock());
         }
     }
 

@@ -21,6 +21,8 @@ struct State {
     num_holders: usize,
     /// A thread is asking the engine.
     is_asked: bool,
+    /// Nobody holds it any more.
+    is_given_up: bool,
     /// The look in which it was asked about last.
     asked_in: u64,
     outcome: Option<Result<(), EngineError>>,
@@ -29,7 +31,7 @@ struct State {
 impl EngineBatch {
     /// What the engine took, for `num_holders` requests.
     pub(super) const fn new(batch: BatchId, num_holders: usize) -> Self {
-        let state = State { num_holders, is_asked: false, asked_in: 0, outcome: None };
+        let state = State { num_holders, is_asked: false, is_given_up: false, asked_in: 0, outcome: None };
         Self { batch, state: Mutex::new(state) }
     }
 
@@ -52,17 +54,22 @@ impl EngineBatch {
         state.is_asked = false;
         if answer != Ok(BatchState::InFlight) {
             state.outcome = Some(answer.clone().map(|_| ()));
+        } else if state.is_given_up {
+            drop(state);
+            engine.abandon(self.batch);
         }
         answer
     }
 
-    /// A request gives it up. With the last one that does, the engine lets go of it, unless it has ended.
+    /// A request gives it up. With the last one that does, the engine lets go of it, unless it has ended; where a thread is
+    /// asking the engine, that one tells it: engines are not asked twice about a batch at a time.
     pub(super) fn give_up(&self, engine: &dyn TransferEngine) {
         let mut state = self.lock();
         state.num_holders = state.num_holders.saturating_sub(1);
-        let is_last = state.num_holders == 0 && state.outcome.is_none();
+        state.is_given_up = state.num_holders == 0;
+        let is_left = state.is_given_up && state.outcome.is_none() && !state.is_asked;
         drop(state);
-        if is_last {
+        if is_left {
             engine.abandon(self.batch);
         }
     }

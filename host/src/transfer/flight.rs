@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::clock::Until;
-use super::context::Context;
+use super::context::{Context, State};
 use super::engine::{BatchState, EngineError};
 use super::engine_batch::EngineBatch;
 use super::failure::Cause;
-use super::ledger::PartIdx;
+use super::ledger::{Ledger, LedgerError, PartIdx};
 use super::log::BatchSpan;
 
 /// The pages of a batch: of which part and layer, by their indices into the part's positions.
@@ -86,15 +86,11 @@ impl Context {
         let mut flight = state.flights.swap_remove(idx);
         match outcome {
             Ok(_) => {
-                if let Some((part, layer, which)) = &flight.pages {
-                    state.ledger.settle(*part, *layer, which);
-                }
+                state.enter(&flight.pages, Ledger::settle);
                 flight.span.done_ns = Some(self.shared.clock.now_ns());
             }
             Err(source) => {
-                if let Some((part, layer, which)) = &flight.pages {
-                    state.ledger.lose(*part, *layer, which);
-                }
+                state.enter(&flight.pages, Ledger::lose);
                 state.num_lost += 1;
                 state.fail(Cause::Transfer { payload: flight.span.payload, source });
             }
@@ -117,5 +113,19 @@ impl Context {
         let waited_ms = flight.until.waited_ms(clock);
         state.fail(Cause::TransferTimeout { payload, worker, waited_ms });
         true
+    }
+}
+
+impl State {
+    /// What became of a batch's pages. A ledger that knows otherwise fails the request: it must not be said to be complete.
+    pub(super) fn enter(
+        &mut self,
+        pages: &Option<Pages>,
+        change: fn(&mut Ledger, PartIdx, usize, &[u32]) -> Result<(), LedgerError>,
+    ) {
+        let Some((part, layer, which)) = pages else { return };
+        if let Err(error) = change(&mut self.ledger, *part, *layer, which) {
+            self.fail(error.into());
+        }
     }
 }

@@ -48,6 +48,26 @@ pub enum LedgerError {
         /// Its state.
         state: PageState,
     },
+    /// A page that is not in flight came to an end.
+    #[error("layer {layer}, page {position} of the request is {state:?}, not in flight, and came to an end")]
+    NotInFlight {
+        /// The layer.
+        layer: usize,
+        /// The page's position in the request.
+        position: u32,
+        /// Its state.
+        state: PageState,
+    },
+    /// There is no such page.
+    #[error("part {part} of the request has no page {idx} in layer {layer}")]
+    NoPage {
+        /// The part.
+        part: usize,
+        /// The layer.
+        layer: usize,
+        /// The page's index in the part.
+        idx: u32,
+    },
     /// A page belongs to two parts.
     #[error("page {position} of the request is part of it already: a page becomes complete once")]
     Repeated {
@@ -97,36 +117,33 @@ impl Ledger {
     /// Takes pages to send them: `which` are indices into the part's positions.
     ///
     /// # Errors
-    /// [`LedgerError::Twice`], with nothing taken.
+    /// [`LedgerError::Twice`], [`LedgerError::NoPage`], with nothing taken.
     pub fn claim(&mut self, part: PartIdx, layer: usize, which: &[u32]) -> Result<(), LedgerError> {
-        let Self { parts, num_layers, .. } = &*self;
-        if let Some(part) = parts.get(part.0).filter(|_| layer < *num_layers) {
-            for &idx in which {
-                let at = layer * part.positions.len() + idx as usize;
-                let state = part.states.get(at).copied().unwrap_or(PageState::Unknown);
-                if state != PageState::Unsent {
-                    let position = part.positions.get(idx as usize).copied().unwrap_or(u32::MAX);
-                    return Err(LedgerError::Twice { layer, position, state });
-                }
-            }
-        }
-        self.change(part, layer, which, PageState::InFlight);
-        Ok(())
+        self.change(part, layer, which, PageState::Unsent, PageState::InFlight)
     }
 
     /// The engine refused pages that were claimed: it has none of them.
-    pub fn give_back(&mut self, part: PartIdx, layer: usize, which: &[u32]) {
-        self.change(part, layer, which, PageState::Unsent);
+    ///
+    /// # Errors
+    /// [`LedgerError::NotInFlight`], [`LedgerError::NoPage`], with nothing changed.
+    pub fn give_back(&mut self, part: PartIdx, layer: usize, which: &[u32]) -> Result<(), LedgerError> {
+        self.change(part, layer, which, PageState::InFlight, PageState::Unsent)
     }
 
     /// Pages in flight are complete.
-    pub fn settle(&mut self, part: PartIdx, layer: usize, which: &[u32]) {
-        self.change(part, layer, which, PageState::Sent);
+    ///
+    /// # Errors
+    /// [`LedgerError::NotInFlight`], [`LedgerError::NoPage`], with nothing changed.
+    pub fn settle(&mut self, part: PartIdx, layer: usize, which: &[u32]) -> Result<(), LedgerError> {
+        self.change(part, layer, which, PageState::InFlight, PageState::Sent)
     }
 
     /// Pages in flight failed.
-    pub fn lose(&mut self, part: PartIdx, layer: usize, which: &[u32]) {
-        self.change(part, layer, which, PageState::Unknown);
+    ///
+    /// # Errors
+    /// [`LedgerError::NotInFlight`], [`LedgerError::NoPage`], with nothing changed.
+    pub fn lose(&mut self, part: PartIdx, layer: usize, which: &[u32]) -> Result<(), LedgerError> {
+        self.change(part, layer, which, PageState::InFlight, PageState::Unknown)
     }
 
     /// Whoever reads or writes the pages in flight and the lost ones is gone.
@@ -140,16 +157,39 @@ impl Ledger {
         }
     }
 
-    fn change(&mut self, part: PartIdx, layer: usize, which: &[u32], to: PageState) {
-        let Some(part) = self.parts.get_mut(part.0) else { return };
+    /// Takes pages from one state to another, all or none.
+    fn change(
+        &mut self,
+        part: PartIdx,
+        layer: usize,
+        which: &[u32],
+        from: PageState,
+        to: PageState,
+    ) -> Result<(), LedgerError> {
+        let (num_layers, counts) = (self.num_layers, &mut self.counts);
+        let Some(Part { positions, states }) = self.parts.get_mut(part.0).filter(|_| layer < num_layers)
+        else {
+            let first = which.first();
+            return first.map_or(Ok(()), |&idx| Err(LedgerError::NoPage { part: part.0, layer, idx }));
+        };
+        let first = layer * positions.len();
+        let mut seen = BTreeSet::new();
         for &idx in which {
-            let at = layer * part.positions.len() + idx as usize;
-            if let Some(state) = part.states.get_mut(at) {
-                self.counts[*state as usize] -= 1;
-                self.counts[to as usize] += 1;
-                *state = to;
+            let Some(&position) = positions.get(idx as usize) else {
+                return Err(LedgerError::NoPage { part: part.0, layer, idx });
+            };
+            // Named twice, it is in the next state by then.
+            let state = if seen.insert(idx) { states[first + idx as usize] } else { to };
+            match from {
+                _ if state == from => {}
+                PageState::Unsent => return Err(LedgerError::Twice { layer, position, state }),
+                _ => return Err(LedgerError::NotInFlight { layer, position, state }),
             }
         }
+        counts[from as usize] -= which.len() as u64;
+        counts[to as usize] += which.len() as u64;
+        which.iter().for_each(|&idx| states[first + idx as usize] = to);
+        Ok(())
     }
 
     /// (layer, page) pairs in `state`.
@@ -212,10 +252,10 @@ mod tests {
         let twice = ledger.claim(part, 1, &[1, 2]).unwrap_err();
         assert_eq!(twice, LedgerError::Twice { layer: 1, position: 9, state: PageState::InFlight });
         assert_eq!(ledger.state(1, 6), Some(PageState::Unsent), "all or nothing");
-        ledger.settle(part, 1, &[0, 2]);
+        ledger.settle(part, 1, &[0, 2]).unwrap();
         assert!(ledger.claim(part, 1, &[0]).is_err());
         ledger.claim(part, 0, &[0, 1, 2]).unwrap();
-        ledger.lose(part, 0, &[0, 1, 2]);
+        ledger.lose(part, 0, &[0, 1, 2]).unwrap();
         assert!(ledger.claim(part, 0, &[1]).is_err());
         assert_eq!(ledger.unsettled(false), [4, 6, 9]);
         assert_eq!((ledger.num(PageState::Sent), ledger.num_pairs()), (2, 6));
@@ -229,9 +269,29 @@ mod tests {
         let mut ledger = Ledger::new(1);
         let part = ledger.add(vec![0, 1]).unwrap();
         ledger.claim(part, 0, &[0, 1]).unwrap();
-        ledger.give_back(part, 0, &[0, 1]);
+        ledger.give_back(part, 0, &[0, 1]).unwrap();
         assert_eq!(ledger.claim(part, 0, &[1]), Ok(()));
         assert_eq!(ledger.unsettled(false), [1]);
+    }
+
+    #[test]
+    fn what_is_not_in_flight_comes_to_no_end_and_what_is_not_there_to_nothing() {
+        let mut ledger = Ledger::new(2);
+        let part = ledger.add(vec![4, 6]).unwrap();
+        ledger.claim(part, 0, &[0]).unwrap();
+        let unsent = LedgerError::NotInFlight { layer: 0, position: 6, state: PageState::Unsent };
+        let sent = LedgerError::NotInFlight { layer: 0, position: 4, state: PageState::Sent };
+        assert_eq!(ledger.settle(part, 0, &[0, 1]), Err(unsent));
+        assert_eq!(ledger.num(PageState::InFlight), 1, "all or nothing");
+        ledger.settle(part, 0, &[0]).unwrap();
+        assert_eq!(ledger.give_back(part, 0, &[0]), Err(sent));
+        assert_eq!(ledger.lose(part, 0, &[0]), Err(sent));
+        assert!(matches!(ledger.claim(part, 1, &[1, 1]), Err(LedgerError::Twice { position: 6, .. })));
+        for (part, layer, idx) in [(part, 0, 2), (part, 2, 0), (PartIdx(1), 0, 0)] {
+            let missing = LedgerError::NoPage { part: part.0, layer, idx };
+            assert_eq!(ledger.claim(part, layer, &[idx]), Err(missing));
+        }
+        assert_eq!((ledger.num(PageState::Unsent), ledger.num(PageState::Sent)), (3, 1));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use super::failure::Payload;
 use super::ids::RequestId;
 
-/// One batch, from the hook to its completion. Times are of the manager's clock, in nanoseconds.
+/// One request's portion of a batch, from the submit to its completion. Times are of the manager's clock, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchSpan {
     /// The request.
@@ -14,7 +14,7 @@ pub struct BatchSpan {
     pub payload: Payload,
     /// To whom.
     pub worker: u32,
-    /// The thread that submitted it: from 1 the manager's, 0 the caller of `finish`.
+    /// The thread that submitted it: from 1 the manager's, 0 a caller that drives.
     pub thread: u32,
     /// When the engine was asked.
     pub submit_ns: u64,

@@ -19,7 +19,7 @@ use super::desk::Desk;
 use super::failure::{Cause, Counts, Payload, TransferError};
 use super::finish::{self, AuxBlock, Ending};
 use super::ids::RequestId;
-use super::outbox::{OutboxError, Outboxes};
+use super::outbox::{Outboxes, StartError};
 use super::request::{Quiet, RequestSpec};
 use super::route::{RequestRun, check_offer};
 use super::shared::{ManagerOptions, ManagerParts, Shared};
@@ -42,8 +42,9 @@ impl TransferManager {
     /// Starts the worker threads. The pool's memory is registered with the engine already.
     ///
     /// # Errors
-    /// [`OutboxError`]: no memory for completion records, or no thread.
-    pub fn start(parts: ManagerParts, options: ManagerOptions) -> Result<Self, OutboxError> {
+    /// [`StartError`]: an option that is none, no memory for completion records, or no thread.
+    pub fn start(parts: ManagerParts, options: ManagerOptions) -> Result<Self, StartError> {
+        options.check()?;
         let num_threads = options.num_threads;
         let shared = Arc::new(Shared::new(parts, options));
         let (max_requests, max_workers) = (shared.options.max_requests, shared.options.max_workers);
@@ -195,7 +196,8 @@ impl TransferManager {
     ///
     /// # Errors
     /// [`Cause::ForwardOpen`], [`Cause::AuxWorker`], [`Cause::NotRegistered`], with nothing done. Else the first cause, and how
-    /// far it was: drop the request, then see whether its pages are quiet.
+    /// far it was: drop the request, then see whether its pages are quiet. Past `timeout` the request has failed, too: this is no
+    /// call to poll with ([`TransferManager::progress`] is). `aux` of a second call is not looked at.
     pub fn finish(
         &self,
         request: RequestId,
@@ -303,29 +305,55 @@ impl TransferManager {
     }
 
     /// The caller knows from elsewhere that nothing of a failed or dropped request touches memory any more: the worker's
-    /// process has ended, or its registrations have.
+    /// process has ended, or its registrations have. Then drop it: that gives its room back. Batches in flight are given up, by
+    /// [`TransferEngine::abandon`](super::TransferEngine::abandon) on this thread.
     ///
     /// # Errors
     /// [`Cause::NotRegistered`]; [`Cause::Unconfirmable`] where it still runs, or the engine is taking a batch of it.
     pub fn confirm_quiet(&self, request: RequestId) -> Result<(), TransferError> {
         let context =
             self.desk.lock().context(request).ok_or_else(|| refused(request, Cause::NotRegistered))?;
-        context.confirm_quiet().map_err(|cause| refused(request, cause))
+        let confirmed = context.confirm_quiet().map_err(|cause| refused(request, cause));
+        self.desk.tell(&mut self.desk.lock());
+        confirmed
     }
 
-    /// Ends the manager: drops every request, and returns those that could not be confirmed quiet by then. A manager that is
-    /// merely dropped waits for nothing, and nobody learns what is in flight.
-    pub fn close(self, timeout: Duration) -> Vec<(RequestId, Quiet)> {
+    /// Ends the manager: drops every request, and returns those that could not be confirmed quiet within `timeout`, which bounds
+    /// the wait for its threads, too. A manager that is merely dropped waits for its threads alone, five seconds at most, and
+    /// nobody learns what is in flight.
+    pub fn close(mut self, timeout: Duration) -> Vec<(RequestId, Quiet)> {
         let until = Until::after(&*self.desk.shared.clock, timeout);
         let contexts = self.desk.lock().contexts();
         // None goes on sending while another is waited for.
         contexts.iter().for_each(|context| context.stop());
+        self.desk.tell(&mut self.desk.lock());
         for request in contexts.iter().map(|context| context.id()) {
             let left = until.remaining(&*self.desk.shared.clock);
             // Dropped by somebody else meanwhile.
             let _ = self.drop_request(request, left);
         }
-        self.quarantined()
+        let quarantined = self.quarantined();
+        self.end_threads(until.remaining(&*self.desk.shared.clock));
+        quarantined
+    }
+
+    /// Has the threads end, and waits for those that do.
+    fn end_threads(&mut self, timeout: Duration) {
+        self.desk.is_stopping.store(true, Ordering::Relaxed);
+        // Under the lock, so that no thread is between its look and its wait.
+        drop(self.desk.lock());
+        self.desk.work_came.notify_all();
+        let deadline = Deadline::after(timeout);
+        for thread in self.threads.drain(..) {
+            while !thread.is_finished() && !deadline.expired() {
+                thread::sleep(END_PAUSE);
+            }
+            // One that the engine blocks goes on alone, and ends when it comes back.
+            if thread.is_finished() {
+                // A thread that panicked has nothing more to do.
+                let _ = thread.join();
+            }
+        }
     }
 
     /// Does what a worker would do next, without waiting for an event that has not fired; whether there was anything. For
@@ -341,23 +369,9 @@ impl TransferManager {
 
 impl Drop for TransferManager {
     fn drop(&mut self) {
-        self.desk.is_stopping.store(true, Ordering::Relaxed);
-        // Under the lock, so that no thread is between its look and its wait.
-        drop(self.desk.lock());
-        self.desk.work_came.notify_all();
         let contexts = self.desk.lock().contexts();
         contexts.iter().for_each(|context| context.stop());
-        let deadline = Deadline::after(END_TIMEOUT);
-        for thread in self.threads.drain(..) {
-            while !thread.is_finished() && !deadline.expired() {
-                thread::sleep(END_PAUSE);
-            }
-            // One that the engine blocks goes on alone, and ends when it comes back.
-            if thread.is_finished() {
-                // A thread that panicked has nothing more to do.
-                let _ = thread.join();
-            }
-        }
+        self.end_threads(END_TIMEOUT);
         // Where something may read it yet, the engine keeps it.
         if self.outboxes.all_free() {
             let _ = self.desk.shared.engine.unregister(self.outboxes.registration());

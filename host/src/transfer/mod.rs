@@ -169,7 +169,7 @@ pub use ledger::{Ledger, LedgerError, PageState};
 pub use lifetime::{HeldPages, agree_quiet};
 pub use log::{BatchSpan, TransferLog};
 pub use manager::TransferManager;
-pub use outbox::OutboxError;
+pub use outbox::StartError;
 pub use pool_map::{Destination, LayerBuffer, PoolMap, PoolMapError};
 pub use record::{CompletionRecord, InboxMap, Offer};
 pub use request::{Progress, Quiet, RequestSpec};

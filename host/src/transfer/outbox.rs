@@ -32,7 +32,7 @@ impl Outboxes {
         engine: &dyn TransferEngine,
         num: u32,
         max_workers: u32,
-    ) -> Result<Self, OutboxError> {
+    ) -> Result<Self, StartError> {
         let bytes_each = RECORDS_OFFSET + u64::from(max_workers) * RECORD_BYTES;
         let memory = device.alloc(u64::from(num) * bytes_each)?;
         let registration = engine.register(&memory)?;
@@ -100,9 +100,28 @@ impl Outbox {
     }
 }
 
-/// Why there are no outboxes.
+/// Why a manager did not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutboxError {
+#[non_exhaustive]
+pub enum StartError {
+    /// An option that is none.
+    #[error("manager options: {field} is {got}, not {expected}")]
+    Options {
+        /// The option.
+        field: &'static str,
+        /// What it may be.
+        expected: &'static str,
+        /// What it is.
+        got: u64,
+    },
+    /// No thread.
+    #[error(
+        "the system starts no transfer thread (os error {code}): raise its limit of processes, or ask for fewer threads"
+    )]
+    Thread {
+        /// The system's code.
+        code: i32,
+    },
     /// No memory.
     #[error("memory for completion records: {0}")]
     Device(#[from] DeviceError),

@@ -12,7 +12,7 @@ use super::engine::{EngineError, EngineProblem, PeerId, TransferEngine};
 use super::engine_batch::EngineBatch;
 use super::failure::{Cause, Payload};
 use super::flight::{Flight, Pages};
-use super::ledger::PartIdx;
+use super::ledger::{Ledger, PartIdx};
 use super::log::BatchSpan;
 use super::record::WORD_BYTES;
 use super::route::Share;
@@ -218,7 +218,7 @@ impl Context {
         state.ledger.claim(idx, layer, &share.which)?;
         if blocks.is_empty() {
             // A layer without buffers: complete at once.
-            state.ledger.settle(idx, layer, &share.which);
+            state.ledger.settle(idx, layer, &share.which)?;
             return Ok(None);
         }
         Ok(Some(Portion {
@@ -278,9 +278,7 @@ impl Context {
     /// The engine does not have the batch.
     fn refused(&self, portion: Portion, refusal: Refusal) {
         let mut state = self.lock();
-        if let Some((part, layer, which)) = portion.pages {
-            state.ledger.give_back(part, layer, &which);
-        }
+        state.enter(&portion.pages, Ledger::give_back);
         if let Refusal::Because(cause) = refusal {
             state.fail(cause);
         }

@@ -10,22 +10,20 @@ use cpkv_kernels::now_ns;
 use super::board::{Board, Job, Next, Work};
 use super::desk::Desk;
 use super::failure::{Cause, Payload};
+use super::outbox::StartError;
 use super::send::{self, LayerOf};
 use crate::deadline::Deadline;
-use crate::device::DeviceError;
 use crate::priority::lower_own;
 
-/// How long a wait for an event lasts before deadlines and failures are looked at.
+/// How long a wait for an event lasts, at most, before deadlines and failures are looked at.
 const EVENT_SLICE: Duration = Duration::from_millis(2);
 
 /// Starts worker `number`, from 1.
-pub(super) fn start(desk: &Arc<Desk>, number: u32) -> Result<JoinHandle<()>, DeviceError> {
+pub(super) fn start(desk: &Arc<Desk>, number: u32) -> Result<JoinHandle<()>, StartError> {
     let desk = Arc::clone(desk);
     let started = thread::Builder::new().name(format!("cpkv-transfer-{number}"));
-    started.spawn(move || work(&desk, number)).map_err(|error| DeviceError::NoStream {
-        device: "transfer worker",
-        code: error.raw_os_error().unwrap_or_default(),
-    })
+    let started = started.spawn(move || work(&desk, number));
+    started.map_err(|error| StartError::Thread { code: error.raw_os_error().unwrap_or_default() })
 }
 
 fn work(desk: &Desk, number: u32) {
@@ -56,9 +54,11 @@ fn work(desk: &Desk, number: u32) {
             // One waits for the event, the others look after the rest.
             Next::Event(event) if !board.is_awaited => {
                 board.is_awaited = true;
+                // There may be no other thread to ask the engine meanwhile.
+                let slice = EVENT_SLICE.min(board.pace.pause(now_ns()));
                 drop(board);
                 // What came of it is seen when the job is taken.
-                let _ = event.wait(Deadline::after(EVENT_SLICE));
+                let _ = event.wait(Deadline::after(slice));
                 board = desk.lock();
                 board.is_awaited = false;
             }

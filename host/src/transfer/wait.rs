@@ -12,7 +12,7 @@ use super::failure::{Cause, TransferError};
 use super::threads;
 
 /// How long a caller sleeps at most before it looks at its deadline: workers wake it for everything else.
-const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// The pause of a caller that works itself, where there is nothing to do.
 const DRIVEN_PAUSE: Duration = Duration::from_micros(100);
 
@@ -64,7 +64,9 @@ pub(super) fn await_true(desk: &Desk, until: Until, mut is_done: impl FnMut() ->
 
 /// Waits until the engine has nothing of a stopped request. What was lost does not become quiet by waiting.
 pub(super) fn await_idle(desk: &Desk, context: &Context, until: Until) {
+    context.lock().num_waiting += 1;
     await_true(desk, until, || context.lock().is_idle());
+    context.lock().num_waiting -= 1;
 }
 
 /// Waits for the answer that another caller of finish will get.

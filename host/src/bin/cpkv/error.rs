@@ -9,7 +9,7 @@ use cpkv::model::ModelError;
 use cpkv::symm::RegisterError;
 use cpkv::transfer::decode::{ArrivalError, DirectoryError, WorkerError};
 use cpkv::transfer::{
-    BlockError, Cause, EngineError, EngineProblem, HandshakeError, OutboxError, RequestId, TransferError,
+    BlockError, Cause, EngineError, EngineProblem, HandshakeError, RequestId, StartError, TransferError,
 };
 use cpkv::units::{PageId, Rank, UnitError};
 use cpkv::workload::{TraceError, WorkloadError};
@@ -89,7 +89,7 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Transfer(#[from] TransferError),
     #[error(transparent)]
-    Outbox(#[from] OutboxError),
+    Start(#[from] StartError),
     #[error("decode workers: {0}")]
     Route(Cause),
     #[error(transparent)]
