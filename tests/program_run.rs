@@ -136,9 +136,11 @@ fn the_timeline_has_a_track_for_every_stream_worker_and_engine() {
     let tracks = named("thread_name");
     for rank in 0..2 {
         assert!(named("process_name").contains(&(rank, format!("rank {rank}"))));
-        for track in ["forward's thread", "stream", "transfer worker 1", "engine, in flight 0"] {
+        for track in ["forward's thread", "stream", "transfer thread 1", "engine, in flight 0"] {
             assert!(tracks.contains(&(rank, track.to_owned())), "{track} of rank {rank}: {tracks:?}");
         }
+        let of_thread = tracks.iter().filter(|(of, name)| *of == rank && name.starts_with("transfer thread"));
+        assert_eq!(of_thread.count(), 1, "a batch of several requests is one span: {tracks:?}");
         let of_rank = |event: &&Value| event["ph"] == "X" && event["pid"] == rank;
         let starts: Vec<_> =
             events.iter().filter(of_rank).map(|event| event["ts"].as_f64().unwrap()).collect();

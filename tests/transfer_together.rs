@@ -4,74 +4,23 @@
 
 #[path = "support/transfer.rs"]
 mod transfer;
+#[path = "support/watched.rs"]
+mod watched;
 
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cpkv::device::{CpuDevice, Device, DeviceBuffer, DeviceError, MemoryKind, Stream};
-use cpkv::group::PoisonGate;
 use cpkv::transfer::record::RECORD_BYTES;
 use cpkv::transfer::{
-    BatchId, BatchState, Block, Cause, Delivery, EndpointOptions, EngineError, EngineInfo, EngineProblem,
-    InProcessEngine, ManagerOptions, ManagerParts, Offer, Payload, PeerId, Quiet, RegistrationId, RequestId,
-    RequestRun, RequestSpec, TransferEngine, TransferManager,
+    Block, Cause, Delivery, EndpointOptions, EngineError, EngineProblem, ManagerOptions, Payload, Quiet,
+    RequestId, RequestRun, TransferManager,
 };
 use transfer::{LONG, Making, Shape, World, pages, until};
+use watched::{Call, Watched, blocked, hand_in, manager, manager_on};
 
 const ONE: Shape = Shape { ranks: 1, workers: 1, layers: 3, prefill_pages: 24, decode_pages: 48 };
-
-/// A call of an engine.
-enum Call<'a> {
-    Submit(&'a [Block]),
-    Poll,
-}
-
-/// An engine that does `before` in each call, and fails where that does.
-struct Watched<F> {
-    inner: Arc<InProcessEngine>,
-    before: F,
-}
-
-impl<F: Fn(Call<'_>) -> Result<(), EngineError> + Send + Sync> TransferEngine for Watched<F> {
-    fn info(&self) -> EngineInfo {
-        self.inner.info()
-    }
-
-    fn register(&self, memory: &DeviceBuffer) -> Result<RegistrationId, EngineError> {
-        self.inner.register(memory)
-    }
-
-    fn unregister(&self, registration: RegistrationId) -> Result<(), EngineError> {
-        self.inner.unregister(registration)
-    }
-
-    fn metadata(&self) -> Result<Vec<u8>, EngineError> {
-        self.inner.metadata()
-    }
-
-    fn add_peer(&self, metadata: &[u8]) -> Result<PeerId, EngineError> {
-        self.inner.add_peer(metadata)
-    }
-
-    fn remove_peer(&self, peer: PeerId) -> Result<(), EngineError> {
-        self.inner.remove_peer(peer)
-    }
-
-    fn submit(&self, peer: PeerId, blocks: &[Block]) -> Result<BatchId, EngineError> {
-        (self.before)(Call::Submit(blocks))?;
-        self.inner.submit(peer, blocks)
-    }
-
-    fn poll(&self, batch: BatchId) -> Result<BatchState, EngineError> {
-        (self.before)(Call::Poll)?;
-        self.inner.poll(batch)
-    }
-
-    fn abandon(&self, batch: BatchId) -> bool {
-        self.inner.abandon(batch)
-    }
-}
 
 /// The CPU, whose writes of a record wait until the test lets them go.
 struct SlowDevice {
@@ -113,125 +62,6 @@ impl Device for SlowDevice {
     }
 }
 
-/// A manager of the world's first rank, over `engine`, with one thread.
-fn manager(world: &World, engine: Arc<dyn TransferEngine>) -> TransferManager {
-    manager_on(world, engine, Arc::new(CpuDevice), LONG)
-}
-
-fn manager_on(
-    world: &World,
-    engine: Arc<dyn TransferEngine>,
-    device: Arc<dyn Device>,
-    transfer_timeout: Duration,
-) -> TransferManager {
-    let rank = &world.ranks[0];
-    let parts = ManagerParts {
-        engine,
-        device,
-        stream: Arc::clone(&rank.stream) as _,
-        gate: PoisonGate::default(),
-        source: rank.source.clone(),
-    };
-    let options = ManagerOptions {
-        num_threads: 1,
-        min_prompt_tokens: 0,
-        transfer_timeout,
-        ..ManagerOptions::default()
-    };
-    TransferManager::start(parts, options).unwrap()
-}
-
-/// An engine that does not come back from some calls before the test says so, or ends; told when it is in one.
-type Blocked = (Arc<dyn TransferEngine>, mpsc::Receiver<()>, mpsc::Sender<()>);
-
-fn blocked(inner: &Arc<InProcessEngine>, in_call: fn(&Call<'_>) -> bool) -> Blocked {
-    let (entered, has_entered) = mpsc::channel();
-    let (leave, may_leave) = mpsc::channel::<()>();
-    let may_leave = Mutex::new(may_leave);
-    let before = move |call: Call<'_>| {
-        if in_call(&call) {
-            let _ = entered.send(());
-            let _ = may_leave.lock().unwrap().recv();
-        }
-        Ok(())
-    };
-    (Arc::new(Watched { inner: Arc::clone(inner), before }), has_entered, leave)
-}
-
-/// Requests 0 to `num` of two pages each, registered with `manager`; their layer 0 is handed in.
-fn hand_in(world: &World, manager: &TransferManager, num: u32) -> Vec<Offer> {
-    let offers: Vec<_> = (0..num).map(|at| world.offer(u64::from(at), 2, 2 * at, &[])).collect();
-    for (at, offer) in (0..).zip(&offers) {
-        let (prefix, current) = (RequestRun { first: 0, pages: Vec::new() }, pages(2 * at, 2));
-        let decode = world.decode(0);
-        manager.register(RequestSpec { offer: offer.clone(), decode, prompt_tokens: 4096, prefix }).unwrap();
-        manager.open_chunk(offer.request, &RequestRun { first: 0, pages: current.clone() }).unwrap();
-        world.write_all(&current, 1);
-    }
-    manager.on_layer_end(0).unwrap();
-    world.ranks[0].stream.fire_all();
-    offers
-}
-
-#[test]
-fn a_batch_is_late_at_its_own_deadline_although_the_engine_keeps_every_worker() {
-    let world = World::new(ONE);
-    let (engine, has_entered, leave) =
-        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
-    let manager = manager_on(&world, engine, Arc::new(CpuDevice), Duration::from_millis(30));
-    hand_in(&world, &manager, 1);
-    has_entered.recv_timeout(LONG).unwrap();
-    manager.end_forward().unwrap();
-    let error = manager.finish(RequestId(0), &[], LONG).unwrap_err();
-    assert!(
-        matches!(*error.cause, Cause::TransferTimeout { payload: Payload::Layer(0), worker: 0, .. }),
-        "{error}"
-    );
-    let quiet = manager.drop_request(RequestId(0), Duration::ZERO).unwrap();
-    assert!(matches!(quiet, Quiet::Quarantined { num_batches: 1, .. }), "{quiet:?}");
-    leave.send(()).unwrap();
-    assert_eq!(manager.drop_request(RequestId(0), LONG).unwrap(), Quiet::Confirmed);
-}
-
-#[test]
-fn a_manager_that_ends_while_a_worker_asks_the_engine_does_not_leave_the_worker_behind() {
-    let world = World::new(ONE);
-    world.ranks[0].engine.hold();
-    let (engine, has_entered, leave) = blocked(&world.ranks[0].engine, |call| matches!(call, Call::Poll));
-    let kept = Arc::downgrade(&engine);
-    let manager = manager(&world, engine);
-    hand_in(&world, &manager, 1);
-    has_entered.recv_timeout(LONG).unwrap();
-    // The worker comes back to a manager without requests.
-    assert!(matches!(manager.drop_request(RequestId(0), Duration::ZERO), Ok(Quiet::Quarantined { .. })));
-    manager.confirm_quiet(RequestId(0)).unwrap();
-    assert_eq!(manager.drop_request(RequestId(0), LONG), Ok(Quiet::Confirmed));
-    let ending = thread::spawn(|| drop(manager));
-    // It has told the workers, and waits for them.
-    thread::sleep(Duration::from_millis(50));
-    drop(leave);
-    ending.join().unwrap();
-    assert_eq!(kept.strong_count(), 0, "a worker that does not end keeps the engine");
-}
-
-#[test]
-fn a_manager_is_closed_within_its_time_although_the_engine_keeps_the_worker() {
-    let world = World::new(ONE);
-    let (engine, has_entered, leave) =
-        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
-    let manager = manager(&world, engine);
-    hand_in(&world, &manager, 1);
-    has_entered.recv_timeout(LONG).unwrap();
-    let begun = Instant::now();
-    let left = manager.close(Duration::from_millis(100));
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    assert!(
-        matches!(&left[..], [(RequestId(0), Quiet::Quarantined { pages, .. })] if pages.len() == 2),
-        "{left:?}"
-    );
-    drop(leave);
-}
-
 #[test]
 fn a_request_dropped_while_its_first_batch_is_taken_is_not_quiet_where_bytes_come_late() {
     let endpoint = EndpointOptions { delivery: Delivery::InOrder, ..EndpointOptions::default() };
@@ -239,7 +69,7 @@ fn a_request_dropped_while_its_first_batch_is_taken_is_not_quiet_where_bytes_com
     let (engine, has_entered, leave) =
         blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
     let manager = manager(&world, engine);
-    hand_in(&world, &manager, 1);
+    hand_in(&world, &manager, 0..1);
     has_entered.recv_timeout(LONG).unwrap();
     let quiet = manager.drop_request(RequestId(0), Duration::ZERO).unwrap();
     assert!(matches!(quiet, Quiet::Quarantined { num_batches: 1, .. }), "{quiet:?}");
@@ -281,7 +111,7 @@ fn what_is_dropped_while_a_refused_batch_is_sent_apart_is_not_sent() {
     };
     let engine = Arc::new(Watched { inner: Arc::clone(&world.ranks[0].engine), before });
     let manager = late.get_or_init(|| manager(&world, engine));
-    let offers = hand_in(&world, manager, 3);
+    let offers = hand_in(&world, manager, 0..3);
     until("one is dropped", || dropped.get().is_some());
     let victim = *dropped.get().unwrap();
     let others = offers.iter().filter(|offer| offer.request.0 != victim);
@@ -301,7 +131,7 @@ fn a_batch_that_fails_on_its_way_fails_its_requests_and_each_keeps_its_own_pages
     rank.engine.inject(|faults| faults.fail_batches.extend([(0, 1)]));
     let offers = {
         let manager = manager(&world, Arc::clone(&rank.engine) as _);
-        let offers = hand_in(&world, &manager, 2);
+        let offers = hand_in(&world, &manager, 0..2);
         until("both failed", || offers.iter().all(|offer| manager.failure(offer.request).is_some()));
         for (at, offer) in (0..).zip(&offers) {
             let quiet = manager.drop_request(offer.request, LONG).unwrap();
@@ -323,7 +153,7 @@ fn a_request_dropped_while_its_record_is_written_keeps_its_outbox_until_that_is_
     let (leave, may_leave) = mpsc::channel();
     let device = Arc::new(SlowDevice { entered, may_leave: Mutex::new(may_leave) });
     let manager = manager_on(&world, Arc::clone(&world.ranks[0].engine) as _, device, LONG);
-    hand_in(&world, &manager, 1);
+    hand_in(&world, &manager, 0..1);
     manager.end_forward().unwrap();
     world.ranks[0].stream.fire_all();
     thread::scope(|scope| {

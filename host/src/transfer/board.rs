@@ -146,6 +146,11 @@ impl Board {
         (self.contexts(), self.num_looks)
     }
 
+    /// Looks that have begun.
+    pub(super) const fn num_looks(&self) -> u64 {
+        self.num_looks
+    }
+
     /// Removes a request, if it is still this one; whether it was.
     pub(super) fn remove(&mut self, context: &Arc<Context>) -> bool {
         let is_it = self.is_there(context);

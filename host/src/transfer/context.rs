@@ -161,13 +161,14 @@ impl Context {
         self.lock().fail(cause);
     }
 
-    /// Nothing is sent from now on.
-    pub(super) fn stop(&self) {
+    /// Nothing is sent from now on; whether anything was until now.
+    pub(super) fn stop(&self) -> bool {
         let mut state = self.lock();
-        if std::mem::replace(&mut state.is_dropped, true) {
-            return;
+        let was_dropped = std::mem::replace(&mut state.is_dropped, true);
+        if !was_dropped {
+            state.fail(Cause::Dropped);
         }
-        state.fail(Cause::Dropped);
+        !was_dropped
     }
 
     /// The caller knows that what was lost or is in flight touches no memory any more.

@@ -77,7 +77,7 @@ impl Desk {
         };
         let found = contexts.iter().map(look_at).max().unwrap_or(Look::Nothing);
         let mut board = self.lock();
-        board.pace.looked(found, cpkv_kernels::now_ns());
+        board.pace.looked(look, found, cpkv_kernels::now_ns());
         if found == Look::Ended {
             self.tell(&mut board);
         }
@@ -91,14 +91,15 @@ impl Desk {
         }
     }
 
-    /// Sleeps for `time` at most, or until something happens that was not counted in `num_steps`; whether it did.
-    pub(super) fn await_step(&self, num_steps: u64, time: Duration) -> bool {
+    /// Sleeps for `time` at most, or until something happens that was not counted in `num_steps`. Looks begun so far.
+    pub(super) fn await_step(&self, num_steps: u64, time: Duration) -> u64 {
         let board = self.lock();
         let waited = self.stepped.wait_timeout_while(board, time, |board| board.num_steps == num_steps);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        // Why it ended does not matter: who waits looks again.
+        waited.unwrap_or_else(PoisonError::into_inner).0.num_looks()
     }
 
-    /// Looks at deadlines alone: for callers, while the engine keeps the workers.
+    /// Looks at deadlines alone: for callers, while the engine keeps every worker, and nobody can ask it.
     pub(super) fn expire(&self) {
         let contexts = self.lock().contexts();
         let num_late = contexts.iter().filter(|context| context.expire()).count();

@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::engine::{BatchId, BatchState, EngineError, TransferEngine};
+use super::engine::{BatchId, BatchState, EngineError, TransferEngine, guarded};
 
 /// A batch, held by the requests whose pages are in it.
 pub(super) struct EngineBatch {
@@ -35,6 +35,13 @@ impl EngineBatch {
         Self { batch, state: Mutex::new(state) }
     }
 
+    /// What the engine panicked over: nobody knows what it has, and it is not asked.
+    pub(super) const fn unknown(error: EngineError, num_holders: usize) -> Self {
+        let outcome = Some(Err(error));
+        let state = State { num_holders, is_asked: false, is_given_up: false, asked_in: 0, outcome };
+        Self { batch: BatchId(u64::MAX), state: Mutex::new(state) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -49,14 +56,14 @@ impl EngineBatch {
             None => (state.is_asked, state.asked_in) = (true, look),
         }
         drop(state);
-        let answer = engine.poll(self.batch);
+        let answer = guarded::poll(engine, self.batch);
         let mut state = self.lock();
         state.is_asked = false;
         if answer != Ok(BatchState::InFlight) {
             state.outcome = Some(answer.clone().map(|_| ()));
         } else if state.is_given_up {
             drop(state);
-            engine.abandon(self.batch);
+            guarded::abandon(engine, self.batch);
         }
         answer
     }
@@ -70,7 +77,7 @@ impl EngineBatch {
         let is_left = state.is_given_up && state.outcome.is_none() && !state.is_asked;
         drop(state);
         if is_left {
-            engine.abandon(self.batch);
+            guarded::abandon(engine, self.batch);
         }
     }
 }

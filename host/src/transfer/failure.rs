@@ -108,8 +108,8 @@ pub enum Cause {
     },
     /// A batch was not done in time.
     #[error(
-        "{payload} to decode worker {worker} was not done after {waited_ms} ms: is the worker stopped? Its pages stay \
-         quarantined until the engine is done with them"
+        "{payload} to decode worker {worker} was not done after {waited_ms} ms: is the worker stopped? Or does a call of the \
+         engine not return? Its pages stay quarantined until the engine is done with them"
     )]
     TransferTimeout {
         /// What was being sent.

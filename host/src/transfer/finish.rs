@@ -113,6 +113,9 @@ impl Ending {
 
 /// Carries requests to their ends, side by side, and keeps each answer as soon as there is one.
 pub(super) fn carry_out(desk: &Desk, mut endings: Vec<Ending>, now: &Arc<dyn Event>, until: Until) {
+    if endings.is_empty() {
+        return;
+    }
     let mut open: Vec<&mut Ending> = endings.iter_mut().collect();
     await_true(desk, until, || {
         open.retain_mut(|ending| !ending.advance(desk, now));

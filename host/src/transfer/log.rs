@@ -18,7 +18,7 @@ pub struct BatchSpan {
     pub thread: u32,
     /// When the engine was asked.
     pub submit_ns: u64,
-    /// When it had taken the batch.
+    /// When it had taken the batch: the same for all portions of one.
     pub submitted_ns: u64,
     /// When it was seen to be complete; `None` where it failed.
     pub done_ns: Option<u64>,

@@ -287,13 +287,15 @@ impl TransferManager {
         let context = board.context(request).ok_or_else(|| refused(request, Cause::NotRegistered))?;
         let closed = board.close(request).map(|(_, was_open)| was_open);
         drop(board);
-        context.stop();
+        let is_news = context.stop();
         if let Some(was_open) = closed {
             self.desk.count_ended(&context, was_open);
             // Nobody finishes it: who asks is told that it was dropped.
             context.keep_outcome();
         }
-        self.desk.tell(&mut self.desk.lock());
+        if is_news {
+            self.desk.tell(&mut self.desk.lock());
+        }
         let until = Until::after(&*self.desk.shared.clock, timeout);
         wait::await_idle(&self.desk, &context, until);
         let quiet = context.unquiet();
@@ -325,7 +327,9 @@ impl TransferManager {
         let until = Until::after(&*self.desk.shared.clock, timeout);
         let contexts = self.desk.lock().contexts();
         // None goes on sending while another is waited for.
-        contexts.iter().for_each(|context| context.stop());
+        for context in &contexts {
+            context.stop();
+        }
         self.desk.tell(&mut self.desk.lock());
         for request in contexts.iter().map(|context| context.id()) {
             let left = until.remaining(&*self.desk.shared.clock);
@@ -370,7 +374,9 @@ impl TransferManager {
 impl Drop for TransferManager {
     fn drop(&mut self) {
         let contexts = self.desk.lock().contexts();
-        contexts.iter().for_each(|context| context.stop());
+        for context in contexts {
+            context.stop();
+        }
         self.end_threads(END_TIMEOUT);
         // Where something may read it yet, the engine keeps it.
         if self.outboxes.all_free() {

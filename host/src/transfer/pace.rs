@@ -31,7 +31,8 @@ const IDLE: Duration = Duration::from_millis(20);
 pub(super) struct Pace {
     interval: Duration,
     due_ns: u64,
-    /// What the last one found.
+    /// The last one that told its result, and what that was.
+    last: u64,
     found: Look,
     /// When one was asked for that no look which has begun answers.
     wanted_ns: Option<u64>,
@@ -84,9 +85,15 @@ impl Pace {
         is_due
     }
 
-    /// What a look found.
-    pub(super) fn looked(&mut self, look: Look, now_ns: u64) {
-        self.found = look;
+    /// What the look of that number found. One that began before another which has told its result knows less.
+    pub(super) fn looked(&mut self, number: u64, look: Look, now_ns: u64) {
+        if number < self.last {
+            if look == Look::Ended {
+                self.want(now_ns + nanos(SHORTEST));
+            }
+            return;
+        }
+        (self.last, self.found) = (number, look);
         self.interval = match (look, self.num_waiting) {
             (Look::Nothing, _) => IDLE,
             (_, 0) => UNATTENDED,
@@ -114,7 +121,7 @@ mod tests {
         let mut pace = Pace::default();
         assert!(pace.claim(LATER));
         assert!(!pace.claim(LATER));
-        pace.looked(Look::InFlight, LATER);
+        pace.looked(1, Look::InFlight, LATER);
         assert!(!pace.claim(LATER + nanos(UNATTENDED) - 1));
         assert!(pace.claim(LATER + nanos(UNATTENDED)));
     }
@@ -122,19 +129,19 @@ mod tests {
     #[test]
     fn who_waits_makes_the_looks_frequent_and_silence_makes_them_rarer() {
         let mut pace = Pace::default();
-        pace.looked(Look::Nothing, LATER);
+        pace.looked(1, Look::Nothing, LATER);
         assert_eq!(pace.pause(LATER), IDLE);
         pace.begin_wait(LATER);
         assert_eq!(pace.pause(LATER), SHORTEST);
         assert!(pace.claim(LATER + nanos(SHORTEST)));
         for expected in [2 * SHORTEST, 4 * SHORTEST, AWAITED, AWAITED] {
-            pace.looked(Look::InFlight, LATER);
+            pace.looked(1, Look::InFlight, LATER);
             assert_eq!(pace.pause(LATER), expected);
         }
-        pace.looked(Look::Ended, LATER);
+        pace.looked(1, Look::Ended, LATER);
         assert_eq!(pace.pause(LATER), SHORTEST);
         pace.end_wait();
-        pace.looked(Look::Ended, LATER);
+        pace.looked(1, Look::Ended, LATER);
         assert_eq!(pace.pause(LATER), UNATTENDED);
     }
 
@@ -144,14 +151,25 @@ mod tests {
         assert!(pace.claim(LATER));
         pace.begin_wait(LATER);
         pace.sent(LATER);
-        pace.looked(Look::Nothing, LATER);
+        pace.looked(1, Look::Nothing, LATER);
         assert_eq!(pace.pause(LATER), SHORTEST);
+    }
+
+    #[test]
+    fn a_look_that_began_before_does_not_undo_what_a_later_one_found() {
+        let mut pace = Pace::default();
+        pace.begin_wait(LATER);
+        pace.sent(LATER);
+        pace.looked(2, Look::InFlight, LATER);
+        let pause = pace.pause(LATER);
+        pace.looked(1, Look::Nothing, LATER);
+        assert_eq!(pace.pause(LATER), pause);
     }
 
     #[test]
     fn what_is_sent_is_looked_at_although_nothing_was_in_flight() {
         let mut pace = Pace::default();
-        pace.looked(Look::Nothing, LATER);
+        pace.looked(1, Look::Nothing, LATER);
         pace.sent(LATER);
         assert_eq!(pace.pause(LATER), UNATTENDED);
         pace.begin_wait(LATER);

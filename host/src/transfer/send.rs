@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::blocks::{Block, build_layer_blocks};
 use super::clock::Until;
 use super::context::Context;
+use super::engine::guarded::{self, Submitted};
 use super::engine::{EngineError, EngineProblem, PeerId, TransferEngine};
 use super::engine_batch::EngineBatch;
 use super::failure::{Cause, Payload};
@@ -104,19 +105,21 @@ fn post_together(peer: PeerId, bundle: Vec<Addressed<'_>>) -> Vec<usize> {
     let engine = Arc::clone(&context.shared.engine);
     let blocks = posted.iter().flat_map(|posted| &posted.addressed.portion.blocks).copied();
     let blocks: Vec<Block> = blocks.collect();
-    match engine.submit(peer, &blocks) {
-        Ok(batch) => {
-            let engine_batch = Arc::new(EngineBatch::new(batch, posted.len()));
-            posted.iter().for_each(|posted| posted.took(&engine_batch));
-            posted.into_iter().map(|posted| posted.addressed.idx).collect()
-        }
-        Err(source) if posted.len() == 1 || is_of_peer(&source) => {
+    let engine_batch = match guarded::submit(&*engine, peer, &blocks) {
+        Submitted::Taken(batch) => EngineBatch::new(batch, posted.len()),
+        Submitted::Unknown(error) => EngineBatch::unknown(error, posted.len()),
+        Submitted::Refused(source) if posted.len() == 1 || is_of_peer(&source) => {
             posted.into_iter().for_each(|posted| posted.not_taken(source.clone()));
-            Vec::new()
+            return Vec::new();
         }
         // Nothing of it is in flight. One request's blocks must not fail the others'.
-        Err(_) => posted.into_iter().filter_map(|posted| posted.alone(&*engine, peer)).collect(),
-    }
+        Submitted::Refused(_) => {
+            return posted.into_iter().filter_map(|posted| posted.alone(&*engine, peer)).collect();
+        }
+    };
+    let (engine_batch, now_ns) = (Arc::new(engine_batch), context.shared.clock.now_ns());
+    posted.iter().for_each(|posted| posted.took(&engine_batch, now_ns));
+    posted.into_iter().map(|posted| posted.addressed.idx).collect()
 }
 
 /// Whether it is the peer that a submit failed for, whatever the blocks.
@@ -134,16 +137,16 @@ impl Posted<'_> {
             context.refused(portion, refusal);
             return None;
         }
-        match engine.submit(peer, &self.addressed.portion.blocks) {
-            Ok(batch) => {
-                self.took(&Arc::new(EngineBatch::new(batch, 1)));
-                Some(self.addressed.idx)
-            }
-            Err(source) => {
+        let engine_batch = match guarded::submit(engine, peer, &self.addressed.portion.blocks) {
+            Submitted::Taken(batch) => EngineBatch::new(batch, 1),
+            Submitted::Unknown(error) => EngineBatch::unknown(error, 1),
+            Submitted::Refused(source) => {
                 self.not_taken(source);
-                None
+                return None;
             }
-        }
+        };
+        self.took(&Arc::new(engine_batch), self.addressed.context.shared.clock.now_ns());
+        Some(self.addressed.idx)
     }
 
     /// What was true when it was prepared, once more; its deadline is counted from now.
@@ -163,9 +166,8 @@ impl Posted<'_> {
     }
 
     /// The engine has it.
-    fn took(&self, engine_batch: &Arc<EngineBatch>) {
+    fn took(&self, engine_batch: &Arc<EngineBatch>, now_ns: u64) {
         let Addressed { context, portion, .. } = &self.addressed;
-        let now_ns = context.shared.clock.now_ns();
         let mut state = context.lock();
         // Nobody takes a batch away that has no engine batch yet.
         let Some(flight) = state.flights.iter_mut().find(|flight| flight.number == self.number) else {

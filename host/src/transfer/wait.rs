@@ -13,6 +13,8 @@ use super::threads;
 
 /// How long a caller sleeps at most before it looks at its deadline: workers wake it for everything else.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// Workers that have not begun a look for so long are kept by the engine: they look every 20 ms where there is nothing to do.
+const STALLED: Duration = Duration::from_millis(500);
 /// The pause of a caller that works itself, where there is nothing to do.
 const DRIVEN_PAUSE: Duration = Duration::from_micros(100);
 
@@ -35,6 +37,30 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Whether workers have stopped looking at what is in flight: the engine keeps them. Then a batch is late at its deadline although
+/// nobody could ask about it; sooner, one that is done in time would be called late.
+struct Stall {
+    num_looks: u64,
+    seen_ns: u64,
+    lasted: Duration,
+}
+
+impl Stall {
+    const fn begin(now_ns: u64) -> Self {
+        Self { num_looks: 0, seen_ns: now_ns, lasted: Duration::ZERO }
+    }
+
+    /// Whether no look has begun for long. Counts pauses, each with what it may last at most: a process that was stopped for an
+    /// hour has not waited for one.
+    fn lasts(&mut self, num_looks: u64, now_ns: u64) -> bool {
+        let passed = Duration::from_nanos(now_ns.saturating_sub(self.seen_ns)).min(LONGEST_PAUSE);
+        let has_looked = std::mem::replace(&mut self.num_looks, num_looks) != num_looks;
+        self.seen_ns = now_ns;
+        self.lasted = if has_looked { Duration::ZERO } else { self.lasted + passed };
+        self.lasted >= STALLED
+    }
+}
+
 /// Waits until `is_done` says so; whether it did before `until`. Where there are no threads, the caller works.
 pub(super) fn await_true(desk: &Desk, until: Until, mut is_done: impl FnMut() -> bool) -> bool {
     if is_done() {
@@ -42,6 +68,7 @@ pub(super) fn await_true(desk: &Desk, until: Until, mut is_done: impl FnMut() ->
     }
     let clock = &*desk.shared.clock;
     let _waiting = Waiting::begin(desk);
+    let mut stall = Stall::begin(now_ns());
     loop {
         let num_steps = desk.lock().num_steps;
         if is_done() {
@@ -51,8 +78,8 @@ pub(super) fn await_true(desk: &Desk, until: Until, mut is_done: impl FnMut() ->
             return false;
         }
         if desk.shared.options.num_threads > 0 {
-            if !desk.await_step(num_steps, LONGEST_PAUSE.min(until.remaining(clock))) {
-                // The engine may hold up every worker.
+            let num_looks = desk.await_step(num_steps, LONGEST_PAUSE.min(until.remaining(clock)));
+            if stall.lasts(num_looks, now_ns()) {
                 desk.expire();
             }
         } else if !threads::step(desk) {
@@ -85,4 +112,35 @@ pub(super) fn await_outcome(desk: &Desk, context: &Context, until: Until) -> Res
 pub(super) fn late(desk: &Desk, state: &State, until: Until) -> Cause {
     let (payload, worker) = state.awaited();
     Cause::Deadline { payload, worker, waited_ms: until.waited_ms(&*desk.shared.clock) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::clock::nanos;
+
+    #[test]
+    fn workers_that_look_are_not_stalled_and_those_that_do_not_are_after_a_while() {
+        let mut stall = Stall::begin(0);
+        let pause = nanos(LONGEST_PAUSE);
+        assert!(!(1..1000).any(|at| stall.lasts(at, at * pause)));
+        let first = (0..1000).position(|at| stall.lasts(1000, (1000 + at) * pause));
+        assert_eq!(first, Some(25));
+        assert!(!stall.lasts(1001, 3000 * pause), "one look, and it begins anew");
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_has_not_waited() {
+        let mut stall = Stall::begin(0);
+        assert!(!stall.lasts(7, 1));
+        assert!(!stall.lasts(7, nanos(Duration::from_secs(3600))));
+    }
+
+    #[test]
+    fn callers_that_are_woken_all_the_time_see_a_stall_as_well() {
+        let mut stall = Stall::begin(0);
+        stall.lasts(7, 0);
+        let first = (1..10_000).position(|at: u64| stall.lasts(7, at * 100_000));
+        assert_eq!(first, Some(4999));
+    }
 }

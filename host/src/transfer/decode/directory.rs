@@ -192,8 +192,9 @@ impl Directory {
         Ok(Offer { request, epoch, destinations, inboxes })
     }
 
-    /// Ends a transfer whose pages have all arrived, at all workers: the pages, by position in the request, are the caller's
-    /// until [`Directory::free_pages`].
+    /// Ends a transfer whose pages have all arrived, at all workers. Returns where they are: those that the offer had a
+    /// destination for, in the order of their positions. Pages that the decode side had cached are not among them, so with some
+    /// the `i`-th is not position `i`. They are the caller's until [`Directory::free_pages`].
     ///
     /// # Errors
     /// [`DirectoryError::UnknownRequest`], [`DirectoryError::Aborted`].

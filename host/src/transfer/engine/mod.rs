@@ -9,6 +9,7 @@
 
 mod callbacks;
 mod error;
+pub(in crate::transfer) mod guarded;
 mod in_process;
 #[cfg(feature = "nixl")]
 pub mod nixl;

@@ -1,9 +1,9 @@
 //! What each rank's host thread, stream, workers and engine did when, as a trace that Perfetto and chrome://tracing open.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-use cpkv::transfer::TransferLog;
+use cpkv::transfer::{BatchSpan, TransferLog};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -72,12 +72,19 @@ impl Recorder {
 
     /// What the workers submitted, and when it was complete.
     pub(crate) fn batches(&mut self, log: Option<&TransferLog>) {
-        for span in log.map(TransferLog::take).unwrap_or_default() {
-            let name = format!("{}, request {}, to worker {}", span.payload, span.request, span.worker);
-            let submit = (span.submit_ns, span.submitted_ns);
-            self.push(Track::Thread(span.thread), format!("submit {name}"), submit, span.bytes);
-            let in_flight = (span.submitted_ns, span.done_ns.unwrap_or(span.submitted_ns));
-            self.push(Track::Engine, name, in_flight, span.bytes);
+        for batch in of_engine(log.map(TransferLog::take).unwrap_or_default()) {
+            let who = match &batch[..] {
+                [one] => format!("request {}", one.request),
+                several => format!("{} requests", several.len()),
+            };
+            let Some(one) = batch.first() else { continue };
+            let name = format!("{}, {who}, to worker {}", one.payload, one.worker);
+            let bytes = batch.iter().map(|span| span.bytes).sum();
+            let begun_ns = batch.iter().map(|span| span.submit_ns).min().unwrap_or(one.submit_ns);
+            let done_ns = batch.iter().filter_map(|span| span.done_ns).max().unwrap_or(one.submitted_ns);
+            let submit = (begun_ns, one.submitted_ns);
+            self.push(Track::Thread(one.thread), format!("submit {name}"), submit, bytes);
+            self.push(Track::Engine, name, (one.submitted_ns, done_ns), bytes);
         }
     }
 
@@ -85,6 +92,15 @@ impl Recorder {
     pub(crate) fn take(&mut self) -> RankSpans {
         std::mem::take(&mut self.spans)
     }
+}
+
+/// Requests' portions by the batch that they went in: taken by the engine at one time, of one thread.
+fn of_engine(spans: Vec<BatchSpan>) -> Vec<Vec<BatchSpan>> {
+    let mut batches: BTreeMap<(u64, u32, u32), Vec<BatchSpan>> = BTreeMap::new();
+    for span in spans {
+        batches.entry((span.submitted_ns, span.thread, span.worker)).or_default().push(span);
+    }
+    batches.into_values().collect()
 }
 
 /// Writes the trace of all ranks; times are counted from the first span.
@@ -163,7 +179,10 @@ pub(crate) fn thread_name(track: Track, lane: usize) -> String {
         Track::Host => "forward's thread".to_owned(),
         Track::Stream => "stream".to_owned(),
         Track::Thread(0) => "caller's submits".to_owned(),
-        Track::Thread(thread) => format!("transfer worker {thread}"),
+        Track::Thread(thread) => match lane {
+            0 => format!("transfer thread {thread}"),
+            _ => format!("transfer thread {thread}, {lane}"),
+        },
         Track::Engine => format!("engine, in flight {lane}"),
     }
 }
@@ -206,7 +225,7 @@ mod tests {
             .filter(|event| event["ph"] == "M")
             .map(|event| event["args"]["name"].as_str())
             .collect();
-        let expected = ["rank 0", "stream", "engine, in flight 0", "rank 1", "transfer worker 2"];
+        let expected = ["rank 0", "stream", "engine, in flight 0", "rank 1", "transfer thread 2"];
         assert_eq!(names, expected.map(Some));
     }
 }

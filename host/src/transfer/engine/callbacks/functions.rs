@@ -1,9 +1,9 @@
 //! The functions that the caller brings, and how they are called.
 
-use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::super::guarded::message_of;
 use super::super::{Delivery, EngineError, EngineProblem};
 use super::NAME;
 
@@ -130,9 +130,4 @@ pub(super) fn guarded_blocks<T>(
 /// Whether the caller's function panicked.
 pub(super) fn is_panic(error: &EngineError) -> bool {
     matches!(error.problem, EngineProblem::Foreign { code: PANICKED, .. })
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -1,7 +1,7 @@
 //! The engine.
 
 use std::mem::ManuallyDrop;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -50,8 +50,7 @@ impl NixlEngine {
     /// make the process crash at its exit ([`NixlEnvironment`](super::NixlEnvironment)); NIXL's own.
     pub fn open(options: NixlOptions) -> Result<Self, EngineError> {
         let refuse = |reason| unavailable("open", reason);
-        environment::check().map_err(refuse)?;
-        let library = library::load(options.library.as_deref()).map_err(refuse)?;
+        let library = find_library(options.library.as_deref())?;
         let nonce =
             nonce().map_err(|problem| refuse(format!("the system gives no random bytes: {problem}")))?;
         let agent_name = format!("{}#{nonce:016x}", options.name);
@@ -86,6 +85,16 @@ impl NixlEngine {
     fn place(&self) -> Place {
         Place { memory: self.options.memory, device_id: self.options.device_id }
     }
+}
+
+/// Loads NIXL's library, where this process has not yet, and says where it is: for programs that want to know before they start
+/// anything. `library` as [`NixlOptions::library`].
+///
+/// # Errors
+/// [`EngineProblem::Unavailable`], as [`NixlEngine::open`].
+pub fn find_library(library: Option<&Path>) -> Result<PathBuf, EngineError> {
+    let found = environment::check().and_then(|()| library::load(library));
+    found.map_err(|reason| unavailable("open", reason))
 }
 
 fn nonce() -> rustix::io::Result<u64> {

@@ -24,7 +24,7 @@ mod options;
 mod remote;
 mod state;
 
-pub use engine::NixlEngine;
+pub use engine::{NixlEngine, find_library};
 pub use environment::NixlEnvironment;
 pub use exit::exit;
 pub use library::LIBRARY_VARIABLE;
