@@ -32,9 +32,9 @@ impl Default for GroupOptions {
     }
 }
 
-/// Spinning pays only where every rank has a core of its own, and then for some 20 us: where two ranks share one all the same,
-/// each barrier takes what the first spins.
+/// Spinning pays only where every rank has a core of its own, and then for some microseconds: where two ranks share one all the
+/// same (the system puts them there, or other ranks of the machine take the others), each barrier takes what the first spins.
 pub(super) fn spins_for(group_size: GroupSize) -> u32 {
     let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if group_size.len() > num_cores { 0 } else { 512 }
+    if group_size.len() > num_cores { 0 } else { 128 }
 }

@@ -73,7 +73,7 @@ const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 pub(crate) fn pause(num_polls: u32, num_spins: u32) {
     if num_polls < num_spins {
         core::hint::spin_loop();
-    } else if num_polls - num_spins < num_spins.max(MIN_YIELDS) {
+    } else if num_polls - num_spins < (4 * num_spins).max(MIN_YIELDS) {
         sched_yield();
     } else {
         // Woken early, it polls early.
