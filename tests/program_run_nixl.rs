@@ -132,8 +132,8 @@ fn a_missing_library_is_an_error_with_the_remedy() {
     let mut command = cpkv();
     command.args(SMALL).args(["--ranks", "2", "--engine", "nixl"]).env("CPKV_NIXL_LIBRARY", "/nowhere.so");
     let outcome = run(&mut command);
-    assert_eq!((outcome.code, &*outcome.stdout), (Some(1), ""), "{outcome:?}");
-    assert!(outcome.stderr.contains("/nowhere.so"), "{outcome:?}");
+    assert_eq!((outcome.code, &*outcome.stdout), (Some(2), ""), "{outcome:?}");
+    assert!(outcome.stderr.starts_with("cpkv: nixl engine, open: /nowhere.so"), "{outcome:?}");
 }
 
 #[cfg(feature = "mpi")]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::bench::args::{BenchArgs, bench_help};
 use crate::devices::DeviceArg;
-use crate::plan::args::{PLAN_HELP, PlanArgs};
+use crate::plan::args::{PlanArgs, plan_help};
 use crate::run::args::{RunArgs, run_help};
 use clap::{Args, Parser, Subcommand};
 use cpkv::model::PRESETS;
@@ -39,7 +39,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     DecodeWorker,
     /// Show one batch of a trace, without composing it: requests, spans, who computes and who owns each page, staging slots.
-    #[command(after_help = PLAN_HELP)]
+    #[command(after_help = plan_help())]
     Plan(PlanArgs),
     /// Measure this machine, in 2 minutes: barrier, gather, strategies, transfer and plans, each against what it has to beat.
     #[command(after_help = bench_help())]

@@ -50,7 +50,6 @@ pub(crate) enum RunError {
         "started by mpirun, but this build has no MPI: build with `cargo build --release --features mpi` (see \
          scripts/setup), or start it without mpirun to have threads as ranks"
     )]
-    #[cfg_attr(feature = "mpi", expect(dead_code, reason = "only builds without MPI can say so"))]
     NoMpi,
     #[cfg(feature = "mpi")]
     #[error(

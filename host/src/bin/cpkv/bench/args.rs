@@ -27,7 +27,8 @@ pub(crate) fn bench_help() -> String {
 /// Arguments of `bench`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Seconds that the whole may take; the sweep over batches is cut to fit.
+    /// Seconds that the whole may take; the sweep over batches is cut to fit. Below 30 little is left for it: what each part needs at
+    /// least takes 20 and more with many ranks.
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u64).range(2..=86_400))]
     pub(crate) seconds: u64,
     /// Small sizes, in about 15 seconds.

@@ -119,7 +119,8 @@ fn parts(report: &BenchReport) -> Vec<(&'static str, String)> {
         (
             "compose",
             "From the first rank's start to the last one's end, over all layers; rounds in turn. ideal: staging_fill's work \
-             without its barrier; memcpy: as many dense bytes within each rank; mpi_allreduce: the current pages alone. Lost: \
+             without its barrier (no bound: where ranks share cores, a barrier also says who runs when, and ways that do more can come \
+             out below it); memcpy: as many dense bytes within each rank; mpi_allreduce: the current pages alone. Lost: \
              another that does the whole work is faster than the default. What takes more than 4 times as long as the fastest is \
              measured in some rounds only: see its samples. With fewer than 100 samples p99 is the largest."
                 .to_owned(),

@@ -87,6 +87,7 @@ pub(crate) fn run(
     lost.extend(lost::copies("gather", &alone.gather));
     lost.extend(lost::copies("transfer", &alone.transfer));
     lost.extend(lost::composes(&swept.cases, default_strategy));
+    lost.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
     Ok(Some(BenchReport {
         version: env!("CARGO_PKG_VERSION"),
         date_utc: before.date_utc.clone(),

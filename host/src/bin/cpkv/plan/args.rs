@@ -5,10 +5,18 @@ use std::path::PathBuf;
 use clap::Args;
 use cpkv::workload::{DEFAULT_MAX_BATCH_REQUESTS, DEFAULT_MAX_EXTEND_TOKENS};
 
+use crate::args::{EXIT_CODES, models_help};
+
 /// What follows the help of `plan`.
-pub(crate) const PLAN_HELP: &str = "Nothing is composed and no rank starts: the plan follows from the trace and the limits \
-alone, and is the one that `compose` works by with the same arguments.\n\nExamples:\n  cpkv plan --trace \
-tests/data/sample_trace.jsonl --model tiny --ranks 4 --max-extend-tokens 400 --batch 1\n  cpkv plan --trace trace.jsonl \
+pub(crate) fn plan_help() -> String {
+    format!("{ABOUT}\n\nModels:\n{}\n\n{EXAMPLES}\n\n{EXIT_CODES}", models_help())
+}
+
+const ABOUT: &str = "Nothing is composed and no rank starts: the plan follows from the trace and the limits \
+alone, and is the one that `compose` works by with the same arguments.\n\nIn the table: segments are the runs of a rank's new tokens, each with its pages; egress is what peers \
+read of a rank's pages, in pages and in MiB over all layers.";
+
+const EXAMPLES: &str = "Examples:\n  cpkv plan --trace tests/data/sample_trace.jsonl --model tiny --ranks 4 --max-extend-tokens 400 --batch 1\n  cpkv plan --trace trace.jsonl \
 --batch 0 --svg batch.svg";
 
 /// Arguments of `plan`.
@@ -23,7 +31,7 @@ pub(crate) struct PlanArgs {
     /// Model preset.
     #[arg(long, value_name = "NAME", default_value = "mla-fp8-78")]
     pub(crate) model: String,
-    /// Size of the group.
+    /// Size of the group (8 where nothing is said; under mpirun the number of processes).
     #[arg(long, value_name = "N")]
     pub(crate) ranks: Option<u32>,
     /// New tokens of a batch; longer requests are cut into chunks.

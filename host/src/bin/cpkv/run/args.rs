@@ -12,10 +12,14 @@ const MEASURED: &str = "What is measured, for all batches together, first rank's
   transfer    the same pages through the manager, with nothing else running
   bare        the same blocks given straight to the engine, layer by layer
   per mode    the forward with its transfer; exposed is what is left of it after the forward;
-              overlap is max(forward, transfer) / total
+              overlap is max(forward, transfer) / total: all of them are measured apart, so noise can lift it over 1
+  compose     the forward once more, without the stand-in; timed apart, too
+  x bare rate the rate over the bare loop's: of a mode with its forward, so what counts is the line `transfer alone`
+  on_layer_end  what the call costs the forward's thread
 
 The stand-in sleeps as long, all layers together, as the batch's transfer takes alone, unless --compute-us says else: it
-leaves the processors to the transfer, as a GPU would. It runs on the CPU; decode workers are on this machine.";
+leaves the processors to the transfer, as a GPU would. It runs on the CPU; decode workers are on this machine.
+Without --layers, --batches or --model tiny it takes minutes: all layers of a large model.";
 
 /// What stands below the options.
 pub(crate) fn run_help() -> String {

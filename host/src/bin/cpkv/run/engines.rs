@@ -26,6 +26,14 @@ impl Engines {
         }
     }
 
+    /// Whether engines can be opened here, as far as that is seen without one.
+    pub(crate) fn check(&self) -> Result<(), RunError> {
+        match self {
+            Self::InProcess(_) => Ok(()),
+            Self::Nixl => find_nixl(),
+        }
+    }
+
     /// The engine of a rank or worker, called `name` in errors; its own thread runs `niceness` below this one.
     pub(crate) fn open(&self, name: &str, niceness: u8) -> Result<Arc<dyn TransferEngine>, RunError> {
         match self {
@@ -60,6 +68,16 @@ pub(crate) fn leave(code: u8) {
 /// Ends the process where it has used NIXL.
 #[cfg(not(feature = "nixl"))]
 pub(crate) const fn leave(_code: u8) {}
+
+#[cfg(feature = "nixl")]
+fn find_nixl() -> Result<(), RunError> {
+    Ok(nixl::find_library(None).map(drop)?)
+}
+
+#[cfg(not(feature = "nixl"))]
+const fn find_nixl() -> Result<(), RunError> {
+    Err(RunError::NoNixl)
+}
 
 #[cfg(feature = "nixl")]
 fn open_nixl(name: &str, niceness: u8) -> Result<Arc<dyn TransferEngine>, RunError> {

@@ -164,6 +164,7 @@ impl RunJob {
 fn choose_engine(asked: Option<EngineArg>, under_mpirun: bool) -> Result<EngineArg, RunError> {
     let default = if under_mpirun { EngineArg::Nixl } else { EngineArg::InProcess };
     match asked.unwrap_or(default) {
+        _ if under_mpirun && !cfg!(feature = "mpi") => Err(RunError::NoMpi),
         EngineArg::InProcess if under_mpirun => Err(RunError::InProcessUnderMpi),
         EngineArg::Nixl if !cfg!(feature = "nixl") => Err(RunError::NoNixl),
         engine => Ok(engine),

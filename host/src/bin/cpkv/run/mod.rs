@@ -47,6 +47,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), RunError> {
     let json = args.json;
     let job = RunJob::prepare(args, size)?;
     let engines = Engines::new(job.engine);
+    engines.check()?;
     // Before anything is run: a run whose timeline has no place is one for nothing.
     let path = job.args.timeline.as_ref().filter(|_| ranks::speaks());
     let failed = |error| RunError::Timeline { path: path.cloned().unwrap_or_default(), error };

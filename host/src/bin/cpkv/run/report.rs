@@ -145,7 +145,7 @@ impl RunReport {
         )?;
         writeln!(
             out,
-            "model {}, {} layers, {} batches: {} requests, {} new and {} prefix tokens",
+            "model {}, {} layers, batches: {}, requests: {}, {} new and {} prefix tokens",
             self.model, self.layers, self.batches, self.requests, self.new_tokens, self.prefix_tokens
         )?;
         let mut table = Table::new();
@@ -156,8 +156,8 @@ impl RunReport {
             "exposed ms",
             "overlap",
             "GB/s",
-            "x bare",
-            "hook us, median",
+            "x bare rate",
+            "on_layer_end us, median",
             "p99",
         ]);
         for mode in &self.modes {
@@ -180,7 +180,7 @@ impl RunReport {
             [name.to_owned(), ms, dash(), dash(), dash(), known(rate), known(to_bare), dash(), dash()]
         };
         table.add_row(alone("forward alone", self.forward_alone_ms, None, None));
-        table.add_row(alone("of it compose", self.compose_ms, None, None));
+        table.add_row(alone("compose alone", self.compose_ms, None, None));
         table.add_row(alone(
             "transfer alone",
             self.transfer_ms,
@@ -211,7 +211,8 @@ impl RunReport {
             self.layer_pages_expected, self.bytes_sent, self.blocks, self.blocks_before_merging
         )?;
         let verdict = match &self.first_difference {
-            None => "every page identical".to_owned(),
+            None if self.modes.len() > 1 => "every page identical, both ways".to_owned(),
+            None => "every page as it should be".to_owned(),
             Some(difference) => format!("NOT identical: {difference}"),
         };
         writeln!(out, "{verdict}; {} bytes compared with the oracle", self.checked_bytes)

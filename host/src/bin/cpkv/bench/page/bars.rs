@@ -47,7 +47,9 @@ impl BarChart {
         let total = |bar: &Bar| -> f64 { bar.parts.iter().map(|part| part.value).sum() };
         let scale =
             Scale::from_zero(self.bars.iter().map(total).chain(self.across.iter().map(|across| across.0)));
-        let right = self.width - RIGHT;
+        // Behind the longest bar, too, all of its text is to be seen.
+        let longest = self.bars.iter().map(|bar| bar.text.chars().count()).max().unwrap_or(0);
+        let right = self.width - (longest as f64 * LETTER + 12.0).max(RIGHT);
         let x_of = |value: f64| LEFT + scale.place(value) * (right - LEFT);
         svg.text("title", (10.0, 18.0), Anchor::Start, &self.title);
         for (value, text) in scale.ticks() {
