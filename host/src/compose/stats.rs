@@ -27,7 +27,8 @@ pub struct Stats {
     pub num_probes: u64,
     /// Batches that could not take the default strategy.
     pub num_fallbacks: u64,
-    /// Waits of the host for the stream.
+    /// Waits of the host for the stream: some at registration, and at the begin and the end of each batch. Between, in the layers,
+    /// there is none.
     pub num_host_syncs: u64,
     /// Why peers' memory is out of reach; `None` where it is not.
     pub unreachable: Option<String>,

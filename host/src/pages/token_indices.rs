@@ -6,7 +6,9 @@ use crate::units::PageId;
 
 /// Token indices in host memory that name whole pages in turn: index `i` is token `i mod page_size` of the page that
 /// index `i - i mod page_size` starts. The last page may be cut short. A runtime that keeps one index a token (and not
-/// one a page) has them; [`TokenIndices::pages`] is what a batch is planned from.
+/// one a page) has them; [`TokenIndices::pages`] is what a batch is planned from. Each starts at a page: where a prefix ends inside
+/// one, give the whole request's indices if its pages follow each other, else prefix and new tokens apart, or the pages by hand
+/// ([`Batch`](crate::plan::Batch) takes such a prefix).
 ///
 /// They are a type so that they are checked once, where they come from, and only there: the check reads every index,
 /// which is cheap in host memory. In device memory it would wait for all work in the queue before it, in every layer
