@@ -1,11 +1,14 @@
 //! What planning a batch costs the launch thread: the plan, its fingerprint, the gather's descriptors and the packed tables
 //! of `staging_fill`, on one rank; then by 1 to 64 requests and 1K to 128K new tokens.
 //!
-//! Unit: time per batch. Baseline: none here, `ragged` has that of tables rebuilt in every layer. Target: `all` under 100 us
-//! for 12 requests with 44,600 new tokens on 8 ranks.
+//! Unit: time per batch. Baselines: of the plan, `rebuilt_in_79_layers`, the ragged tables alone made anew from lists in every
+//! layer of a forward; of the fingerprint, `hash_alone`, the same hash over as many bytes in one piece. Target: `all` under
+//! 100 us for 12 requests with 44,600 new tokens on 8 ranks.
 
 #[path = "support/batches.rs"]
 mod batches;
+#[path = "support/per_layer.rs"]
+mod per_layer;
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,7 +19,13 @@ use cpkv::plan::{
     Batch, BatchPlan, Fingerprint, PackedTables, Strategy, TablePacker, descriptors, zero_ranges,
 };
 use cpkv::units::{PageId, Rank};
+use xxhash_rust::xxh3::xxh3_128;
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use per_layer::PerLayer;
+
+/// Layers of a forward.
+const NUM_LAYERS: usize = 79;
 
 fn plan(batch: &Batch) -> BatchPlan {
     BatchPlan::build(shape(), Rank(3), batch).unwrap_or_else(|error| panic!("{error}"))
@@ -54,6 +63,17 @@ fn headline(criterion: &mut Criterion) {
     group.bench_function("build", |bencher| bencher.iter(|| plan(black_box(&batch))));
     group.bench_function("fingerprint", |bencher| {
         bencher.iter(|| Fingerprint::of(shape(), black_box(&batch)));
+    });
+    let num_ids: usize = batch
+        .requests
+        .iter()
+        .map(|request| 4 + request.prefix_pages.len() + request.current_pages.len())
+        .sum();
+    let bytes = vec![0x5A_u8; 4 * num_ids];
+    group.bench_function("hash_alone", |bencher| bencher.iter(|| xxh3_128(black_box(&bytes))));
+    group.bench_function("rebuilt_in_79_layers", |bencher| {
+        let rebuild = || PerLayer::rebuild(shape(), Rank(3), black_box(&batch));
+        bencher.iter(|| (0..NUM_LAYERS).for_each(|_| drop(black_box(rebuild()))));
     });
     group.bench_function("descriptors", |bencher| {
         bencher.iter(|| descriptors(black_box(&built), Strategy::StagingFill));

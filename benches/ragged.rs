@@ -121,7 +121,10 @@ fn plan_us(batch: &Batch) -> f64 {
     least.as_secs_f64() * 1e6
 }
 
-/// Prints how a whole plan's time grows with its tokens.
+/// Twice the tokens cost at most so many times as much.
+const MOST_GROWTH: f64 = 2.2;
+
+/// Prints how a whole plan's time grows with its tokens, and fails where it grows faster.
 fn growth(_: &mut Criterion) {
     println!("whole plan, us a batch (least of 301), and times the column before:");
     for num_requests in [1, 12, 64] {
@@ -129,7 +132,12 @@ fn growth(_: &mut Criterion) {
         let mut before = None;
         for kilo_tokens in (0..8).map(|power| 1 << power) {
             let us = plan_us(&batch(num_requests, kilo_tokens << 10));
-            let ratio = before.map_or(String::new(), |before| format!(" x{:.2}", us / before));
+            let growth = before.map(|before| us / before);
+            let ratio = growth.map_or(String::new(), |growth| format!(" x{growth:.2}"));
+            assert!(
+                growth.is_none_or(|growth| growth <= MOST_GROWTH),
+                "{kilo_tokens}K tokens cost{ratio} of half as many: a plan's cost is to grow with its tokens"
+            );
             print!(" | {kilo_tokens}K {us:.1}{ratio}");
             before = Some(us);
         }

@@ -1,8 +1,8 @@
 //! What per-layer transfer costs one rank of 8, whose engine is the in-process one: the hook on the forward's thread (the
 //! median of a forward's calls), the blocks of a layer, and the merging of a request's pages into runs.
 //!
-//! Units: time per call, per layer and per request, as the names say. Baseline of the blocks: `each page alone`, which is
-//! pages one by one. Target: the hook under 5 us for 12 requests.
+//! Units: time per call, per layer and per request, as the names say. Baselines: of the hook, `the event alone`, which any hook
+//! has to record; of blocks and merging, `each page alone`, where nothing merges. Target: the hook under 5 us for 12 requests.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -114,6 +114,10 @@ impl Bench {
 
 fn on_layer_end(c: &mut Criterion) {
     let mut group = c.benchmark_group("on_layer_end, a call");
+    let stream = CpuDevice.stream().unwrap_or_else(|error| panic!("{error}"));
+    group.bench_function("the event alone", |b| {
+        b.iter(|| stream.record().unwrap_or_else(|error| panic!("{error}")));
+    });
     for num_requests in [0, 1, 12, 64] {
         let mut bench = Bench::new(num_requests.max(1)).unwrap_or_else(|error| panic!("{error}"));
         group.bench_with_input(

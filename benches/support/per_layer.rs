@@ -1,5 +1,7 @@
 //! The baseline: a layer's ragged tables and spans, built from the batch's lists alone.
 
+#![allow(dead_code, reason = "each bench uses its part")]
+
 use std::ops::Range;
 
 use cpkv::pages::ZigzagSplit;
