@@ -1,7 +1,9 @@
 //! The samples of one batch of the sweep: who takes part in which round, and what they come to. Pure.
 
+use cpkv::plan::skew;
+
 use super::cases::Case;
-use super::figures::{Figure, ratio, skew};
+use super::figures::{Figure, ratio, rounded};
 use super::report::{ComposeCase, ComposeRow, Egress, Kind};
 use super::turns::{Cost, Turn, turns};
 use super::way::Way;
@@ -106,7 +108,7 @@ impl CaseSamples {
             rounds: self.num_rounds,
             rows: self.rows.iter().filter_map(row).collect(),
             lost_to: self.rows.iter().filter(is_faster).map(|row| row.way.name()).collect(),
-            egress_skew: skew(&read),
+            egress_skew: rounded(skew(&read)),
             egress: self.egress,
         }
     }

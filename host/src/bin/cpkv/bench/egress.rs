@@ -1,29 +1,17 @@
 //! What a compose reads from each rank. Pure.
 
 use cpkv::model::ModelSpec;
-use cpkv::plan::{BatchPlan, Strategy, descriptors};
+use cpkv::plan::{BatchPlan, PageSources, Strategy};
 
 use super::report::Egress;
 
 /// By rank: bytes that its peers read from it with `staging_fill`, over all layers. The same whichever rank's plan it is: every
 /// rank gathers all slots, its own from itself.
 pub(crate) fn by_rank(plan: &BatchPlan, model: &ModelSpec) -> Vec<Egress> {
-    let group_size = plan.slots.shape.group_size;
-    let mut num_pages = vec![(0u64, 0u64); group_size.len()];
-    for descriptor in descriptors(plan, Strategy::StagingFill) {
-        // Padding has a base below 0.
-        let Ok(base) = usize::try_from(descriptor.base) else { continue };
-        let is_current = base >= group_size.len();
-        let Some(pages) = num_pages.get_mut(base % group_size.len()) else { continue };
-        if is_current {
-            pages.1 += 1;
-        } else {
-            pages.0 += 1;
-        }
-    }
-    let num_peers = u64::from(group_size.get()) - 1;
+    let PageSources { prefix, current } = PageSources::of(&plan.slots, Strategy::StagingFill);
+    let num_peers = prefix.len().saturating_sub(1) as u64;
     let page_bytes = num_peers * model.page_bytes_all_layers();
-    let egress = num_pages.into_iter().map(|(prefix, current)| Egress {
+    let egress = prefix.into_iter().zip(current).map(|(prefix, current)| Egress {
         prefix_bytes: prefix * page_bytes,
         current_bytes: current * page_bytes,
     });
@@ -32,10 +20,9 @@ pub(crate) fn by_rank(plan: &BatchPlan, model: &ModelSpec) -> Vec<Egress> {
 
 #[cfg(test)]
 mod tests {
-    use cpkv::plan::{Batch, PlanShape, RequestPages};
+    use cpkv::plan::{Batch, PlanShape, RequestPages, skew};
     use cpkv::units::{GroupSize, PageId, Rank};
 
-    use super::super::figures::skew;
     use super::*;
 
     /// Two ranks, pages of 4 tokens; prefix pages 0, 2, 4 are all rank 0's, the two current pages one each.

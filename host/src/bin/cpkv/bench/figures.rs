@@ -45,12 +45,6 @@ pub(crate) fn ratio(value: f64, yardstick: f64) -> f64 {
     if yardstick > 0.0 { rounded(value / yardstick) } else { 0.0 }
 }
 
-/// The busiest over the mean; 1 where nothing is read.
-pub(crate) fn skew(bytes: &[u64]) -> f64 {
-    let (total, most) = (bytes.iter().sum::<u64>(), bytes.iter().copied().max().unwrap_or(0));
-    if total == 0 { 1.0 } else { rounded(most as f64 * bytes.len() as f64 / total as f64) }
-}
-
 /// Five significant digits: no more was measured.
 pub(crate) fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
@@ -112,10 +106,9 @@ mod tests {
     }
 
     #[test]
-    fn rates_ratios_and_skew_have_their_stated_units_and_stand_nothing() {
+    fn rates_and_ratios_have_their_stated_units_and_stand_nothing() {
         assert_eq!(gb_per_s(2_000_000_000, 1000.0), 2.0);
         assert_eq!((gb_per_s(1, 0.0), ratio(1.0, 0.0), ratio(3.0, 2.0)), (0.0, 0.0, 1.5));
-        assert_eq!((skew(&[]), skew(&[0, 0]), skew(&[8, 0, 0, 0]), skew(&[5, 5])), (1.0, 1.0, 4.0, 1.0));
     }
 
     #[test]

@@ -200,6 +200,12 @@ mod tests {
             .map(|lane| lane.spans.len())
             .sum();
         assert!(in_flight >= NUM_LAYERS, "{:?}", overlap.lanes);
+        // Somewhere a layer's pages are on their way while a later layer runs.
+        let overlaps = |sent: &LaneSpan| {
+            stream.spans.iter().any(|layer| layer.start_ms < sent.end_ms && sent.start_ms < layer.end_ms)
+        };
+        let engine = overlap.lanes.iter().filter(|lane| lane.name.starts_with("engine"));
+        assert!(engine.flat_map(|lane| &lane.spans).any(overlaps), "{:?}", overlap.lanes);
         for lane in &overlap.lanes {
             assert!(lane.spans.iter().all(|span| span.start_ms <= span.end_ms), "{lane:?}");
             assert!(lane.spans.windows(2).all(|pair| pair[0].end_ms <= pair[1].start_ms + 0.01), "{lane:?}");

@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     pub(crate) transfer_threads: u32,
     /// How far below the forward what transfers runs, as Linux counts: threads of ranks, and decode workers, which elsewhere
     /// have machines of their own.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(..=19))]
+    #[arg(long, value_name = "N", default_value_t = 19, value_parser = clap::value_parser!(u8).range(..=19))]
     pub(crate) transfer_nice: u8,
     /// Times that everything is done; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
