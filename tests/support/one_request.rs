@@ -1,5 +1,7 @@
 //! A request on all ranks of a world: its opening and its end.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use cpkv::transfer::{Offer, RequestId, RequestRun};
 use cpkv::units::PageId;
 

@@ -21,7 +21,7 @@ pub struct Path {
 pub struct Stats {
     /// Batches begun.
     pub num_batches: u64,
-    /// Layers composed.
+    /// Layers queued. Of a batch that fails, those behind the fault did nothing.
     pub num_layers: u64,
     /// Capability probes carried out: one for the signals, one a pool.
     pub num_probes: u64,
@@ -34,11 +34,11 @@ pub struct Stats {
     pub unreachable: Option<String>,
     /// The path of the last batch.
     pub last_path: Option<Path>,
-    /// What gathers read of each rank, in all batches.
+    /// What the gathers that were queued read of each rank, in all batches.
     pub gathered: Gathered,
     /// The same of the last batch.
     pub last_gathered: Gathered,
-    /// Who was late to the barriers of layers; `None` unless they are timed
+    /// Who was late to the barriers of layers, in batches that succeeded (a fault names who was missing); `None` unless they are timed
     /// ([`ComposerOptions::time_barriers`](super::ComposerOptions::time_barriers)), which needs peer access.
     pub barrier_waits: Option<BarrierWaits>,
 }

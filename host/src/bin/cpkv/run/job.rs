@@ -148,7 +148,8 @@ impl RunJob {
         })
     }
 
-    /// How long ranks wait for each other, or for rank 0 that waits for the decode workers: longer than what those may take.
+    /// How long ranks wait for each other, or for rank 0 that waits for the decode workers: longer than what one of those may take.
+    /// Where several are late one behind the other, rank 0's message, which says more, comes behind the other ranks'.
     pub(crate) fn patience(&self) -> Duration {
         5 * self.base.timeout.max(Duration::from_secs(2))
     }
