@@ -205,10 +205,19 @@ fn an_output_that_nobody_reads_ends_the_program_without_a_panic() {
     drop(child.stdout.take());
     let code = wait(&mut child);
     let stderr: Vec<_> = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap).collect();
-    assert_eq!(code, Some(1), "{stderr:?}");
-    let last = stderr.last().unwrap();
-    assert!(last.contains("cannot write the report"), "{stderr:?}");
-    assert!(!stderr.iter().any(|line| line.contains("panicked")), "{stderr:?}");
+    // As a shell says of a program that the signal ends.
+    assert_eq!(code, Some(141), "{stderr:?}");
+    assert!(!stderr.iter().any(|line| line.contains("panicked") || line.contains("report")), "{stderr:?}");
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_a_fault_that_says_so() {
+    let args = ["--ranks", "2", "--batches", "1", "--rounds", "0"];
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = cpkv().args(SMALL).args(args).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write the report: No space left"), "{stderr}");
 }
 
 #[test]

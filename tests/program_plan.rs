@@ -6,6 +6,8 @@
 mod program;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::process::Stdio;
 
 use program::{Outcome, SAMPLE, cpkv, run};
 use serde_json::Value;
@@ -148,7 +150,7 @@ fn picture(more: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("batch.svg");
     second(&[&["--svg", path.to_str().unwrap()], more].concat());
-    std::fs::read_to_string(path).unwrap()
+    fs::read_to_string(path).unwrap()
 }
 
 #[test]
@@ -181,7 +183,7 @@ fn of_thousands_of_pages_runs_are_drawn() {
             u64::from(number(request, "prefix_pages") > 0) + list(request, "segments").len() as u64
         })
         .sum();
-    let classes = classes(&std::fs::read_to_string(path).unwrap());
+    let classes = classes(&fs::read_to_string(path).unwrap());
     assert_eq!(classes["cell"], runs);
 }
 
@@ -229,4 +231,26 @@ fn a_staging_that_is_too_small_is_shown_and_not_hidden() {
     );
     let outcome = run(cpkv().env("CPKV_SYMM_HEAP_MB", "64MB").args(SECOND));
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_fault() {
+    let mut command = cpkv();
+    command.args(["plan", "--trace", SAMPLE, "--model", "tiny", "--ranks", "4", "--batch", "0"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(141), ""));
+}
+
+#[test]
+fn a_picture_does_not_go_where_the_trace_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.jsonl");
+    fs::copy(SAMPLE, &trace).unwrap();
+    let path = trace.to_str().unwrap();
+    let outcome =
+        run(cpkv().args(["plan", "--trace", path, "--model", "tiny", "--batch", "0", "--svg", path]));
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert_eq!(fs::read(&trace).unwrap(), fs::read(SAMPLE).unwrap());
 }

@@ -69,7 +69,7 @@ pub struct SlotPlan {
     pub straddles: Vec<Straddle>,
     /// Where the requests' tokens lie.
     pub dense_rows: DenseRows,
-    /// Hash of everything above.
+    /// Hash of the shape and the batch that it was built from.
     pub fingerprint: Fingerprint,
     pub(crate) current_rows: Vec<CurrentPage>,
 }

@@ -66,7 +66,8 @@ impl TransferManager {
     }
 
     /// Registers a request, before its forward. Pages that are in the pool already are sent once what is queued on the
-    /// stream now is done.
+    /// stream now is done. A prompt shorter than [`ManagerOptions::min_prompt_tokens`] goes as a whole at `finish`: hooks do nothing
+    /// for it.
     ///
     /// # Errors
     /// [`Cause::Registered`], [`Cause::Full`]; an offer or pages that do not fit. Nothing is registered then.
@@ -157,7 +158,9 @@ impl TransferManager {
     }
 
     /// The writes of `layer` to the pool are queued on the stream (compose's `persist_layer` was called: before it, old bytes
-    /// would be sent): records ONE event behind them and hands the layer of every open part to the workers. Does nothing where no part is open, and nothing the second time. A multi-fire layer is left to `finish`.
+    /// would be sent): records ONE event behind them and hands the layer of every open part to the workers. Does nothing where no
+    /// part is open, and nothing the second time. A layer that is written several times a forward
+    /// ([`ManagerOptions::multi_fire`]) is left to `finish`.
     ///
     /// # Errors
     /// The stream's. The layer is left to `finish`, which says the same.

@@ -21,7 +21,7 @@ const MAX_THREADS: u32 = 256;
 /// Options of a manager.
 #[derive(Clone)]
 pub struct ManagerOptions {
-    /// Worker threads, 256 at most. One is best for an engine that takes one call at a time, as NIXL does; a second one goes on
+    /// Transfer threads, 256 at most. One is best for an engine that takes one call at a time, as NIXL does; a second one goes on
     /// where the engine holds up the first. With 0 the caller drives ([`TransferManager::drive`](super::TransferManager::drive)),
     /// and finish and drop ask the engine themselves: one that blocks then keeps them past their deadlines.
     pub num_threads: u32,

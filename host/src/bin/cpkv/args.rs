@@ -23,7 +23,7 @@ pub(crate) struct Cli {
 }
 
 pub(crate) const EXIT_CODES: &str = "Exit status: 0 done, and everything exact; 1 a fault, or bytes that were not exact; \
-2 bad input.\n\nRanks are the MPI processes under `mpirun -n N` (in a build with the feature `mpi`), else threads of \
+2 bad input; 141 the reader of the output has gone.\n\nRanks are the MPI processes under `mpirun -n N` (in a build with the feature `mpi`), else threads of \
 one process.";
 
 #[derive(Debug, Subcommand)]

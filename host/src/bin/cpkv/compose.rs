@@ -39,11 +39,13 @@ pub(crate) fn run(args: ComposeArgs) -> Result<(), RunError> {
     let platform = devices::choose(args.device)?;
     let report = ranks::run_all(size, job.timeout, &platform, |env| RankRun::start(&env, &job)?.run())?;
     if let Some(report) = report {
-        report.print(args.json)?;
+        let printed = report.print(args.json);
         let wrong = report.wrong();
+        // Whoever reads the report or not: that comes first.
         if !wrong.is_empty() {
             return Err(RunError::NotExact(wrong));
         }
+        printed?;
     }
     Ok(())
 }

@@ -138,6 +138,11 @@ pub(crate) enum RunError {
 pub(crate) const BAD_INPUT: u8 = 2;
 
 impl RunError {
+    /// Whether the reader of standard output has gone: `| head` is no fault.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+
     /// [`BAD_INPUT`] for bad input, which a user mends on the command line; 1 for everything else.
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {

@@ -37,6 +37,9 @@ use error::{BAD_INPUT, RunError};
 /// the first process fails.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// The exit status where nobody reads the output any more: a shell's for a program that SIGPIPE ends.
+const CLOSED_PIPE: u8 = 141;
+
 fn main() -> ExitCode {
     devices::prepare_driver();
     let cli = match Cli::try_parse() {
@@ -65,6 +68,9 @@ fn main() -> ExitCode {
 
 /// Says what went wrong; the exit status.
 fn tell(error: &RunError) -> u8 {
+    if error.is_closed_pipe() {
+        return CLOSED_PIPE;
+    }
     if error.exit_code() == BAD_INPUT && !ranks::speaks() {
         // Every process finds the same in its input: one of them says it. Still here: rank 0 found nothing wrong.
         thread::sleep(SILENCE);

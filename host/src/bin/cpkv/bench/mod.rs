@@ -64,8 +64,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), RunError> {
     let before = Before { date_utc, barrier, left_out };
     let report = ranks::run_all(size, job.timeout, &platform, |env| rank::run(&env, &job, &clock, &before))?;
     let Some(report) = report else { return Ok(()) };
-    if let Some(folder) = folder {
-        folder.write(&report)?;
-    }
-    print::print(&report, args.json)
+    // Where one cannot be written, the other is.
+    let written = folder.map_or(Ok(()), |folder| folder.write(&report));
+    print::print(&report, args.json).and(written)
 }

@@ -59,12 +59,11 @@ pub(crate) fn run(args: RunArgs) -> Result<(), RunError> {
         Ok((env.rank().0 == 0).then_some((env.bootstrap.transport(), outcome)))
     })?;
     let Some((transport, outcome)) = outcome else { return Ok(()) };
-    RunReport::new(&job, transport, &outcome).print(json)?;
-    if let Some(file) = timeline {
-        file.write(|out| timeline::write(out, &outcome.spans)).map_err(failed)?;
-    }
+    // One that cannot be written keeps nothing else from the user.
+    let printed = RunReport::new(&job, transport, &outcome).print(json);
+    let written = timeline.map_or(Ok(()), |file| file.write(|out| timeline::write(out, &outcome.spans)));
     match outcome.measured.differences.is_empty() {
-        true => Ok(()),
+        true => written.map_err(failed).and(printed),
         false => Err(RunError::NotExact(outcome.measured.differences)),
     }
 }
