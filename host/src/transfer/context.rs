@@ -252,9 +252,9 @@ impl State {
         self.failure.is_none() && !self.is_dropped
     }
 
-    /// Whether the engine is to be asked about it in a look now. What a request left behind that failed or was dropped may
-    /// never end: unless somebody waits for it, it is asked about rarely.
-    pub(super) fn is_due(&mut self, now_ns: u64) -> bool {
+    /// Whether the engine is to be asked about it in the look that begins at `now_ns`; who hears so is the one to ask. What a request
+    /// left behind that failed or was dropped may never end: unless somebody waits for it, it is asked about rarely.
+    pub(super) fn claim_look(&mut self, now_ns: u64) -> bool {
         let is_due = self.may_send()
             || self.num_waiting > 0
             || self.asked_ns.is_none_or(|asked_ns| now_ns >= asked_ns.saturating_add(nanos(LEFT_BEHIND)));

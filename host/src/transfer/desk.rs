@@ -1,4 +1,15 @@
 //! The desk: what a manager's threads and its callers share.
+//!
+//! | field | written by | read by | under |
+//! |---|---|---|---|
+//! | `board` | hooks, callers, threads | the same | its own lock; a request's may be taken under it, never the other way round |
+//! | `work_came` | who puts work on the board, begins a wait, or ends the manager | threads that have nothing to do | the board's |
+//! | `stepped`, with `num_steps` of the board | threads behind a job, and behind a look that found something; callers that end or drop a request | callers that wait | the board's |
+//! | `num_open`, `num_hooked` | the forward's thread, and who closes a request | hooks, without a lock | none |
+//! | `is_stopping` | who ends the manager, then takes the board's lock once | threads, under the board's lock, before they sleep | none |
+//!
+//! None of these locks is held while an engine is asked or a stream is waited for. A request's batches in flight have a lock each, the
+//! log has one: nothing is taken under those.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -57,11 +68,11 @@ impl Desk {
     /// Asks the engine about what is in flight, and looks at deadlines.
     pub(super) fn look(&self) {
         let (contexts, look) = self.lock().begin_look();
-        let now_ns = now_ns();
+        let begun_ns = now_ns();
         let look_at = |context: &Arc<Context>| {
             let is_awaited = {
                 let mut state = context.lock();
-                if !state.is_due(now_ns) {
+                if !state.claim_look(begun_ns) {
                     return Look::Nothing;
                 }
                 state.may_send() || state.num_waiting > 0
@@ -77,7 +88,7 @@ impl Desk {
         };
         let found = contexts.iter().map(look_at).max().unwrap_or(Look::Nothing);
         let mut board = self.lock();
-        board.pace.looked(look, found, cpkv_kernels::now_ns());
+        board.pace.looked(look, found, now_ns());
         if found == Look::Ended {
             self.tell(&mut board);
         }
