@@ -58,9 +58,11 @@ fn scripted(failure: &DeviceError, num_calls: &Arc<AtomicUsize>) -> Vec<Setup> {
     thread_setups(2).into_iter().map(with_sum).collect()
 }
 
-/// Composes and persists both layers of a small batch by one all-reduce a layer, behind what `before` queues.
+/// Composes and persists both layers of a small batch by one all-reduce a layer, once `all_have_begun` and behind what
+/// `before` queues. A rank that began later could find that the group has failed already.
 fn fused(
     bench: &mut Bench,
+    all_have_begun: &Barrier,
     before: impl FnOnce(&mut BatchInFlight<'_>) -> Result<(), ComposeError>,
     wait: impl FnOnce(),
 ) -> ComposeError {
@@ -70,6 +72,7 @@ fn fused(
     let mut flight = bench.composer.begin(&batch, choice).unwrap();
     let inputs: Vec<_> =
         (0..2).map(|layer| layer_inputs(&flight, &oracle, &*device, &model, layer)).collect();
+    all_have_begun.wait();
     let mut outcome = before(&mut flight);
     for (layer, inputs) in inputs.iter().enumerate() {
         outcome = outcome.and_then(|()| flight.compose_layer(layer, inputs));
@@ -92,7 +95,7 @@ fn a_sum_that_fails_on_one_rank_is_told_to_all_with_who_was_missing() {
             DeviceError::CollectiveTimeout { call: "scripted sum", rank: 1, waited_ms: 5, missing: absent };
         let failed = DeviceError::HostCall { call: "scripted sum", code: 5, rank: 1 };
         for (failure, expected) in [(timeout, absent), (failed, RankSet::default())] {
-            let rank_1_has_failed = Barrier::new(2);
+            let (all_have_begun, rank_1_has_failed) = (Barrier::new(2), Barrier::new(2));
             on_setups(scripted(&failure, &Arc::default()), |setup| {
                 let me = setup.rank();
                 let mut bench = bench(&setup, LONG);
@@ -101,7 +104,7 @@ fn a_sum_that_fails_on_one_rank_is_told_to_all_with_who_was_missing() {
                         rank_1_has_failed.wait();
                     }
                 };
-                let error = fused(&mut bench, |_| Ok(()), wait);
+                let error = fused(&mut bench, &all_have_begun, |_| Ok(()), wait);
                 if me == Rank(1) {
                     rank_1_has_failed.wait();
                 }
@@ -126,7 +129,7 @@ fn behind_a_barrier_that_was_not_passed_nothing_is_summed() {
     let stderr = in_child(&[], || {
         let num_calls = Arc::default();
         let never = DeviceError::HostCall { call: "scripted sum", code: 5, rank: 1 };
-        let rank_0_has_given_up = Barrier::new(2);
+        let (all_have_begun, rank_0_has_given_up) = (Barrier::new(2), Barrier::new(2));
         on_setups(scripted(&never, &num_calls), |setup| {
             let me = setup.rank();
             let mut bench = bench(&setup, Duration::from_millis(400));
@@ -136,7 +139,7 @@ fn behind_a_barrier_that_was_not_passed_nothing_is_summed() {
                 }
                 flight.barrier(0)
             };
-            let error = fused(&mut bench, before, || ());
+            let error = fused(&mut bench, &all_have_begun, before, || ());
             if me == Rank(0) {
                 rank_0_has_given_up.wait();
             }
