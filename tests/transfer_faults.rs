@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use cpkv::deadline::Deadline;
 use cpkv::transfer::{
-    Cause, Delivery, EndpointOptions, EngineProblem, Offer, Payload, Quiet, RequestId, RequestRun,
-    TransferError,
+    Cause, Delivery, EndpointOptions, EngineProblem, ManagerOptions, Offer, Payload, Quiet, RequestId,
+    RequestRun, RequestSpec, TransferError,
 };
 use cpkv::units::PageId;
-use transfer::{LONG, Making, SMALL, Shape, Worker, World, pages, until};
+use transfer::{FOREVER, LONG, Making, SMALL, Shape, Worker, World, pages, until};
 
 const ID: RequestId = RequestId(7);
 const NO_PREFIX: RequestRun = RequestRun { first: 0, pages: Vec::new() };
@@ -41,9 +41,9 @@ fn computed(world: &World, request: u64, first_page: i32, num: i32, hooks: usize
 }
 
 fn fails(world: &World, offer: &Offer) -> TransferError {
-    let error = world.ranks[0].manager.finish(offer.request, &[], LONG).unwrap_err();
+    let error = world.ranks[0].manager.finish(offer.request, &[], FOREVER).unwrap_err();
     assert!(world.records(offer).is_empty(), "a record of a transfer that failed");
-    let again = world.ranks[0].manager.finish(offer.request, &[], LONG).unwrap_err();
+    let again = world.ranks[0].manager.finish(offer.request, &[], FOREVER).unwrap_err();
     assert_eq!(again, error, "another answer the second time");
     error
 }
@@ -213,7 +213,9 @@ fn a_dropped_requests_finish_says_so() {
 
 #[test]
 fn finish_gives_up_at_the_callers_deadline_with_the_counts() {
-    let world = World::new(PAIR);
+    let options =
+        ManagerOptions { min_prompt_tokens: 0, event_timeout: FOREVER, ..ManagerOptions::default() };
+    let world = World::with(PAIR, |_| Making { options: options.clone(), ..Making::default() });
     let rank = &world.ranks[0];
     let offer = world.offer(ID.0, 5, 3, &[]);
     world.register(&offer, &NO_PREFIX);
@@ -234,9 +236,8 @@ fn finish_gives_up_at_the_callers_deadline_with_the_counts() {
 
 #[test]
 fn room_for_requests_is_limited_and_comes_back() {
-    use cpkv::transfer::{ManagerOptions, RequestSpec};
     let options = ManagerOptions { max_requests: 2, min_prompt_tokens: 0, ..ManagerOptions::default() };
-    let making = |_| transfer::Making { options: options.clone(), ..transfer::Making::default() };
+    let making = |_| Making { options: options.clone(), ..Making::default() };
     let world = World::with(PAIR, making);
     let manager = &world.ranks[0].manager;
     let register = |request: u64| {
@@ -255,7 +256,7 @@ fn room_for_requests_is_limited_and_comes_back() {
     assert!(matches!(*error.cause, Cause::NotRegistered));
 }
 
-/// A mend of the worst kind of fault: a record that says more than was written.
+/// Else a record would say more than was written.
 #[test]
 fn a_chunk_after_a_forward_that_was_not_ended_does_not_go_behind_an_earlier_forwards_event() {
     let world = World::new(PAIR);

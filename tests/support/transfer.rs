@@ -25,6 +25,8 @@ use manual_stream::ManualStream;
 
 /// Enough for any wait that ends well.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// Of a world's clock: passed by no test that moves the clock on until something else happens, however late threads come.
+pub(crate) const FOREVER: Duration = Duration::from_secs(1_000_000);
 /// How long a test program may take.
 const WATCHDOG: Duration = Duration::from_secs(600);
 /// What decode memory holds before anything arrives.
