@@ -20,6 +20,7 @@ mod threads;
 mod timings;
 mod together;
 pub(crate) mod turn;
+mod whole;
 
 pub use bootstrap::{Bootstrap, BootstrapError, MAX_BLOB_BYTES, Transport};
 pub use callbacks::{AllGatherFn, CallbackBootstrap};
@@ -32,3 +33,4 @@ pub use phase::Fault;
 pub use signal_region::SignalRegion;
 pub use threads::ThreadBootstrap;
 pub(crate) use timings::TimedBarrier;
+pub use whole::all_gather_whole;
