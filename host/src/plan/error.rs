@@ -92,8 +92,8 @@ pub enum PlanError {
     },
     /// The batch does not fit what was registered.
     #[error(
-        "the batch needs {needed} pages of {what}, {capacity} are registered: admit less, or register with a larger \
-         limit (`--max-extend-tokens`, `--max-batch-requests`, CPKV_SYMM_HEAP_MB)"
+        "the batch needs {needed} pages of {what}, {capacity} are registered: admit less, or register with larger \
+         limits (max_extend_tokens, max_batch_requests, CPKV_SYMM_HEAP_MB)"
     )]
     OverCapacity {
         /// `staging` or `symmetric dense`.

@@ -22,7 +22,7 @@ const PAGE_BYTES: [u64; 6] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Memory and tables of the kernels.
-struct Desk {
+struct Arena {
     stream: Arc<dyn Stream>,
     src: DeviceBuffer,
     dst: DeviceBuffer,
@@ -44,23 +44,23 @@ pub(crate) fn measure(
     sample_bytes: u64,
     share: Duration,
 ) -> Result<Vec<CopyRow>, RunError> {
-    let mut desk = Desk::new(device, sample_bytes)?;
+    let mut arena = Arena::new(device, sample_bytes)?;
     let mut page_bytes: Vec<u64> = PAGE_BYTES.to_vec();
     page_bytes.extend(model.buffers.iter().map(|buffer| buffer.spec.page_bytes()));
     page_bytes.sort_unstable();
     page_bytes.dedup();
     let mut benches = Vec::new();
     for bytes in page_bytes.into_iter().filter(|bytes| *bytes <= sample_bytes) {
-        benches.push(desk.gather(device, CopySamples::new("gather", bytes, sample_bytes))?);
+        benches.push(arena.gather(device, CopySamples::new("gather", bytes, sample_bytes))?);
     }
     if let Some(buffer) = model.buffers.first() {
         let row_bytes = buffer.spec.row_bytes();
-        benches.push(desk.fill_rows(device, CopySamples::new("fill_rows", row_bytes, sample_bytes))?);
+        benches.push(arena.fill_rows(device, CopySamples::new("fill_rows", row_bytes, sample_bytes))?);
     }
     rounds::run(share, |counts| -> Result<(), RunError> {
         for bench in &mut benches {
-            let ours = desk.time_kernel(bench.kernel)?;
-            let memcpy = desk.time_memcpy(bench.samples.bytes)?;
+            let ours = arena.time_kernel(bench.kernel)?;
+            let memcpy = arena.time_memcpy(bench.samples.bytes)?;
             if counts {
                 bench.samples.ours.push(ours);
                 bench.samples.memcpy.push(memcpy);
@@ -71,7 +71,7 @@ pub(crate) fn measure(
     Ok(benches.iter().filter_map(|bench| bench.samples.row()).collect())
 }
 
-impl Desk {
+impl Arena {
     fn new(device: &dyn Device, bytes: u64) -> Result<Self, RunError> {
         let (src, dst) = (device.alloc(bytes)?, device.alloc(bytes)?);
         let bases = device.alloc(8)?;
@@ -171,17 +171,17 @@ mod tests {
     #[test]
     fn kernels_copy_every_unit_once() {
         let bytes = 12 * 1024;
-        let mut desk = Desk::new(&CpuDevice, bytes).unwrap();
+        let mut arena = Arena::new(&CpuDevice, bytes).unwrap();
         // No two stretches are alike, and none is alike backwards.
         let pattern: Vec<u8> = (0..bytes).map(|at| (at / 256 + 7 * at) as u8).collect();
-        CpuDevice.write(&pattern, &desk.src).unwrap();
-        let gather = desk.gather(&CpuDevice, CopySamples::new("gather", 1024, bytes)).unwrap();
-        let fill = desk.fill_rows(&CpuDevice, CopySamples::new("fill_rows", 512, bytes)).unwrap();
+        CpuDevice.write(&pattern, &arena.src).unwrap();
+        let gather = arena.gather(&CpuDevice, CopySamples::new("gather", 1024, bytes)).unwrap();
+        let fill = arena.fill_rows(&CpuDevice, CopySamples::new("fill_rows", 512, bytes)).unwrap();
         for Bench { samples, kernel } in [gather, fill] {
-            CpuDevice.write(&vec![0xFF; bytes as usize], &desk.dst).unwrap();
-            desk.time_kernel(kernel).unwrap();
+            CpuDevice.write(&vec![0xFF; bytes as usize], &arena.dst).unwrap();
+            arena.time_kernel(kernel).unwrap();
             let mut copied = vec![0; bytes as usize];
-            CpuDevice.read(&desk.dst, &mut copied).unwrap();
+            CpuDevice.read(&arena.dst, &mut copied).unwrap();
             assert_ne!(copied, pattern);
             let units = |bytes: &[u8]| {
                 let mut units: Vec<_> =
