@@ -149,6 +149,20 @@ fn a_manager_is_closed_within_its_time_although_the_engine_keeps_the_worker() {
     drop(leave);
 }
 
+/// An engine that another manager's thread is stuck in may answer nobody.
+#[test]
+fn a_manager_is_closed_within_its_time_although_the_engine_does_not_forget_its_memory() {
+    let world = World::new(ONE);
+    let (engine, has_entered, leave) =
+        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Unregister));
+    let manager = manager(&world, engine);
+    let begun = Instant::now();
+    assert_eq!(manager.close(Duration::from_millis(100)), []);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    has_entered.recv_timeout(LONG).unwrap();
+    drop(leave);
+}
+
 #[test]
 fn a_manager_that_ends_while_a_worker_asks_the_engine_does_not_leave_the_worker_behind() {
     let world = World::new(ONE);

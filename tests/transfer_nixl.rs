@@ -16,9 +16,9 @@ use cpkv::group::PoisonGate;
 use cpkv::model::ModelSpec;
 use cpkv::transfer::engine::nixl::{NixlEngine, NixlOptions};
 use cpkv::transfer::{
-    Cause, DecodeGroup, DecodeOptions, DecodeWorker, Directory, LayerBuffer, ManagerOptions, ManagerParts,
-    Offer, PoolMap, Quiet, RequestId, RequestRun, RequestSpec, Sent, Source, SystemClock, TransferEngine,
-    TransferEpoch, TransferError, TransferManager, WorkerHello, WorkerRoute,
+    Cause, DecodeGroup, DecodeOptions, DecodeWorker, Directory, Geometry, LayerBuffer, ManagerOptions,
+    ManagerParts, Offer, PoolMap, Quiet, RequestId, RequestRun, RequestSpec, Sent, Source, SystemClock,
+    TransferEngine, TransferEpoch, TransferError, TransferManager, WorkerHello,
 };
 use cpkv::units::{GroupSize, PageId, Rank};
 use rustix::process::{Pid, Signal, kill_process};
@@ -210,9 +210,8 @@ impl Prefill {
 
     /// The decode process, as this one reaches it.
     fn connect(&self, decode: &Decode) -> Arc<DecodeGroup> {
-        let peer = self.engine.add_peer(&decode.hello.engine_metadata).unwrap();
-        let route = WorkerRoute { peer, pool: decode.hello.pool.clone() };
-        Arc::new(DecodeGroup::new(&self.source, vec![route]).unwrap())
+        let (geometry, hellos) = (Geometry::of(&model()).unwrap(), [decode.hello.clone()]);
+        Arc::new(DecodeGroup::connect(&self.source, &*self.engine, &geometry, &hellos).unwrap())
     }
 
     /// A request of all pages, whose layers are handed in.
@@ -283,7 +282,7 @@ fn a_worker_killed_in_the_middle_fails_the_request_and_its_pages_are_quarantined
         decode.signal(Signal::STOP);
         let offer = prefill.begin(&mut decode, &group);
         let begun = Instant::now();
-        while prefill.manager.progress(offer.request).unwrap().in_flight == 0 {
+        while prefill.manager.load().num_batches == 0 {
             assert!(begun.elapsed() < LONG && prefill.manager.failure(offer.request).is_none());
             thread::sleep(Duration::from_millis(1));
         }

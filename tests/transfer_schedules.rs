@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+#[path = "support/polled.rs"]
+mod polled;
 #[path = "support/transfer.rs"]
 mod transfer;
 
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use cpkv::transfer::{ManagerOptions, Offer, Quiet, RequestId, RequestRun};
 use cpkv::units::PageId;
+use polled::polled;
 use proptest::prelude::*;
 use transfer::{LONG, Making, Shape, World};
 
@@ -43,6 +46,8 @@ struct Plan {
 struct Schedule {
     shape: Shape,
     num_threads: u32,
+    /// Whether requests are finished by polls.
+    polls: bool,
     multi_fire: Vec<bool>,
     plans: Vec<Plan>,
     ops: Vec<Op>,
@@ -80,13 +85,14 @@ fn schedules() -> impl Strategy<Value = Schedule> {
         );
         let multi_fire = proptest::collection::vec(proptest::bool::weighted(0.2), layers);
         let num_plans = plans.len();
-        (ops(ranks as usize, layers, num_plans), multi_fire, faults).prop_map(
-            move |(ops, multi_fire, faults)| {
+        (ops(ranks as usize, layers, num_plans), multi_fire, faults, any::<bool>()).prop_map(
+            move |(ops, multi_fire, faults, polls)| {
                 let (reorder, hold, fail_submits, fail_batches) = faults;
                 let (shape, plans) = (shape.clone(), plans.clone());
                 Schedule {
                     shape,
                     num_threads,
+                    polls,
                     multi_fire,
                     plans,
                     ops,
@@ -237,7 +243,10 @@ impl<'a> Run<'a> {
             let mut all_done = true;
             for (rank, side) in self.world.ranks.iter().enumerate() {
                 let manager = &side.manager;
-                let outcome = manager.finish(RequestId(idx as u64), &[], LONG);
+                let outcome = match self.schedule.polls {
+                    true => polled(manager, RequestId(idx as u64)),
+                    false => manager.finish(RequestId(idx as u64), &[], LONG),
+                };
                 let by_rank: Vec<_> = self
                     .world
                     .records(&request.offer)

@@ -19,6 +19,7 @@ use crate::transfer::{LONG, World, pages};
 pub(crate) enum Call<'a> {
     Submit(&'a [Block]),
     Poll,
+    Unregister,
 }
 
 /// An engine that does `before` in each call, and fails where that does.
@@ -37,6 +38,7 @@ impl<F: Fn(Call<'_>) -> Result<(), EngineError> + Send + Sync> TransferEngine fo
     }
 
     fn unregister(&self, registration: RegistrationId) -> Result<(), EngineError> {
+        (self.before)(Call::Unregister)?;
         self.inner.unregister(registration)
     }
 

@@ -8,6 +8,7 @@ use crate::deadline::Deadline;
 use crate::device::{Device, DeviceBuffer, DeviceError};
 use crate::group::Group;
 use crate::model::{BufferId, ModelSpec};
+use crate::pages::{LayerBuffer, Ownership, PoolMap};
 use crate::plan::PlanShape;
 use crate::symm::{
     ArenaLayout, Carve, ProbeCarves, RegisterError, Registered, RegistrationRecord, SymmRegion,
@@ -149,9 +150,22 @@ impl SharedPool {
         self.shard().slice(start..start + bytes).ok()
     }
 
+    /// Where this rank's pages lie: what transfers compute addresses from.
+    pub fn own_map(&self) -> PoolMap {
+        let layer = |layer: usize| {
+            let buffers = self.model.buffers_of(layer).iter().filter_map(|&id| {
+                let addr = self.own_layer(layer, id)?.addr();
+                Some(LayerBuffer { addr, page_bytes: self.page_bytes(id) })
+            });
+            buffers.collect()
+        };
+        let layers = (0..self.model.num_layers()).map(layer).collect();
+        PoolMap { num_pages: self.num_shard_pages(), layers }
+    }
+
     /// Pages of a rank's shard, the same on every rank.
     pub fn num_shard_pages(&self) -> u32 {
-        crate::pages::Ownership::new(self.shape.group_size).num_shard_pages(self.shape.num_logical_pages)
+        Ownership::new(self.shape.group_size).num_shard_pages(self.shape.num_logical_pages)
     }
 
     fn shard_pages(&self) -> u64 {
@@ -184,7 +198,7 @@ impl SharedPool {
     /// The memory of `page` in `layer`'s `buffer`, `[page_bytes]`; `None` where this rank does not own it or the
     /// layer has no such buffer. Compose writes it: read it while the stream is idle.
     pub fn page(&self, layer: usize, buffer: BufferId, page: PageId) -> Option<DeviceBuffer> {
-        let ownership = crate::pages::Ownership::new(self.shape.group_size);
+        let ownership = Ownership::new(self.shape.group_size);
         let in_pool = (0..i64::from(self.shape.num_logical_pages)).contains(&i64::from(page.0));
         if !in_pool || ownership.owner(page) != self.rank {
             return None;
@@ -210,7 +224,7 @@ impl SharedPool {
 }
 
 fn carve(layout: &mut ArenaLayout, model: &ModelSpec, shape: PlanShape) -> Result<Vec<Carve>, ComposeError> {
-    let ownership = crate::pages::Ownership::new(shape.group_size);
+    let ownership = Ownership::new(shape.group_size);
     let shard_pages = u64::from(ownership.num_shard_pages(shape.num_logical_pages));
     let carves = model.buffer_ids().zip(&model.buffers).map(|(id, buffer)| {
         let layer_bytes = shard_pages.saturating_mul(buffer.spec.page_bytes());

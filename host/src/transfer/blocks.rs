@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use super::pool_map::PoolMap;
+use crate::pages::PoolMap;
 
 /// One run of bytes to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! The board: which requests are registered, which layers their hooks handed in, and what the workers are to do. Under one
-//! lock that the forward's thread takes: it is held for a few pushes, and for one question about each event that is waited for;
-//! never while an engine is asked. Pure but for that.
+//! lock that the forward's thread takes: it is held for a few pushes, for what a part adds to its request's ledger, and for one
+//! question about each event that is waited for; never while an engine is asked. Pure but for that.
 //!
 //! A request on the board is *open* (hooks are taken), then *closed* by `finish` or drop, in one step with the question what
 //! was never handed in: a late hook and `finish` cannot both send a layer, nor neither.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::clock::{Clock, Until};
 use super::context::Context;
-use super::finish::AuxBlock;
+use super::extras::AuxBlock;
 use super::ids::RequestId;
 use super::ledger::PartIdx;
 use super::pace::Pace;
@@ -163,6 +163,11 @@ impl Board {
     /// Whether the request of that number is this one: it may have been dropped, and its number registered anew.
     pub(super) fn is_there(&self, context: &Arc<Context>) -> bool {
         self.entries.get(&context.id()).is_some_and(|entry| Arc::ptr_eq(&entry.context, context))
+    }
+
+    /// What is left to be sent.
+    pub(super) fn num_jobs(&self) -> usize {
+        self.jobs.len() + self.endings.len()
     }
 
     /// Whether anything is left to be sent.

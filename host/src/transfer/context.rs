@@ -8,8 +8,7 @@
 //! | *dropped* | no | never; the pages are quiet once nothing is in flight and nothing was lost |
 //!
 //! All state is under the context's own lock, which is not held while the engine is asked: an engine that blocks holds up
-//! the worker that asked it, and no caller of `finish` or drop past his deadline. The forward's thread takes neither: hooks
-//! touch the [board](super::board) only.
+//! the worker that asked it, and no caller of `finish` or drop past his deadline. Hooks touch the [board](super::board) only.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -140,9 +139,13 @@ impl Context {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds pages; returns the part, and whether this rank sends any of it.
-    pub(super) fn add_part(&self, run: &RequestRun) -> Result<(PartIdx, bool), Cause> {
-        let part = plan_part(&self.shared.source, &self.decode, &self.offer, run)?;
+    /// What this rank sends of pages, which are not the request's yet.
+    pub(super) fn plan(&self, run: &RequestRun) -> Result<Part, Cause> {
+        plan_part(&self.shared.source, &self.decode, &self.offer, run)
+    }
+
+    /// Adds pages, of which this rank sends `part`; returns its place, and whether that is any.
+    pub(super) fn add(&self, run: &RequestRun, part: Part) -> Result<(PartIdx, bool), Cause> {
         let positions = run.first..run.first + run.pages.len() as u32;
         let mut state = self.lock();
         let overlap = |other: &Range<u32>| positions.start.max(other.start)..positions.end.min(other.end);

@@ -5,6 +5,7 @@
 //! | `board` | hooks, callers, threads | the same | its own lock; a request's may be taken under it, never the other way round |
 //! | `work_came` | who puts work on the board, begins a wait, or ends the manager | threads that have nothing to do | the board's |
 //! | `stepped`, with `num_steps` of the board | threads behind a job, and behind a look that found something; callers that end or drop a request | callers that wait | the board's |
+//! | `polled` | who polls a request, waits for its answer, or drops it | the same | its own; a request's, and the board's, may be taken under it, never the other way round |
 //! | `num_open`, `num_hooked` | the forward's thread, and who closes a request | hooks, without a lock | none |
 //! | `is_stopping` | who ends the manager, then takes the board's lock once | threads, under the board's lock, before they sleep | none |
 //!
@@ -20,6 +21,7 @@ use cpkv_kernels::now_ns;
 use super::board::{Board, Job, Work};
 use super::context::Context;
 use super::pace::Look;
+use super::polled::Polled;
 use super::shared::Shared;
 use crate::device::Event;
 
@@ -27,6 +29,7 @@ use crate::device::Event;
 pub(super) struct Desk {
     pub(super) shared: Arc<Shared>,
     pub(super) board: Mutex<Board>,
+    pub(super) polled: Polled,
     pub(super) work_came: Condvar,
     /// Callers that wait look again.
     pub(super) stepped: Condvar,

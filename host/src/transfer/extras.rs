@@ -5,9 +5,17 @@ use std::sync::Arc;
 use super::blocks::Block;
 use super::context::Context;
 use super::failure::Payload;
-use super::finish::AuxBlock;
 use super::record::{CompletionRecord, RECORD_BYTES};
 use super::send::{self, Portion};
+
+/// A small extra buffer of a request: first token, sampling metadata, recurrent state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuxBlock {
+    /// The decode worker.
+    pub worker: u32,
+    /// From where, in memory registered here, to where in the worker's.
+    pub block: Block,
+}
 
 impl Context {
     /// Sends the small extra buffers.

@@ -8,9 +8,9 @@ use super::blocks::BlockError;
 use super::engine::EngineError;
 use super::ids::RequestId;
 use super::ledger::LedgerError;
-use super::pool_map::PoolMapError;
 use crate::device::DeviceError;
 use crate::group::Fault;
+use crate::pages::PoolMapError;
 
 /// What was being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,9 +1,10 @@
-//! The end of requests: what finish does, step by step, of as many as it was asked to at a time.
+//! The end of requests: what finish does, step by step, of as many as it was asked to at a time, and a
+//! [poll](super::polled) of one.
 //!
 //! | step of a request | waits for | if it never comes |
 //! |---|---|---|
 //! | close to hooks, and take what was never handed in | nothing | |
-//! | *layers*: have the workers send that, behind the event after the forward; all batches done | workers, who wait for events; the engine | they fail the request at the event's or the batch's deadline; else finish's own |
+//! | *layers*: have the workers send that, behind the event after the forward; all batches done | workers, who wait for events; the engine | they fail the request at the event's or the batch's deadline; else finish's own, which a poll has none of |
 //! | *aux*: the aux blocks, done | workers, the engine | the same |
 //! | *records*: the completion records, done | workers, the engine | the same |
 //!
@@ -13,24 +14,15 @@
 use std::iter;
 use std::sync::Arc;
 
-use super::blocks::Block;
 use super::board::{Closed, Work};
 use super::clock::Until;
 use super::context::{Context, State};
 use super::desk::Desk;
+use super::extras::AuxBlock;
 use super::failure::Cause;
 use super::ledger::PageState;
 use super::wait::{await_true, late};
 use crate::device::Event;
-
-/// A small extra buffer of a request: first token, sampling metadata, recurrent state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuxBlock {
-    /// The decode worker.
-    pub worker: u32,
-    /// From where, in memory registered here, to where in the worker's.
-    pub block: Block,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -41,33 +33,35 @@ enum Step {
 
 /// A request on its way to its end.
 pub(super) struct Ending {
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     step: Step,
     aux: Vec<AuxBlock>,
+    /// Behind everything that was queued on the stream when it began.
+    now: Arc<dyn Event>,
     /// What the workers are through with behind this step: layers, aux blocks and records.
     num_layers: u32,
     num_extras: u32,
 }
 
 impl Ending {
-    /// Begins to end a request that is closed to hooks. `now` is behind everything queued so far.
+    /// Begins to end a request that is closed to hooks.
     pub(super) fn begin(
         desk: &Desk,
         context: Arc<Context>,
         closed: Closed,
-        now: &Arc<dyn Event>,
+        now: Arc<dyn Event>,
         aux: Vec<AuxBlock>,
     ) -> Self {
         let Closed { unfired, end } = closed;
         unfired.iter().for_each(|_| context.count_enqueued());
         let layers = unfired.into_iter().map(|(part, layer)| Work::Layer(part, layer));
-        desk.put(&context, layers, Some(end.as_ref().unwrap_or(now)));
+        desk.put(&context, layers, Some(end.as_ref().unwrap_or(&now)));
         let num_layers = context.num_enqueued();
-        Self { context, step: Step::Layers, aux, num_layers, num_extras: 0 }
+        Self { context, step: Step::Layers, aux, now, num_layers, num_extras: 0 }
     }
 
     /// Goes on as far as it can without waiting; whether it is over, and its answer kept.
-    fn advance(&mut self, desk: &Desk, now: &Arc<dyn Event>) -> bool {
+    pub(super) fn advance(&mut self, desk: &Desk) -> bool {
         loop {
             let mut state = self.context.lock();
             if !state.may_send() {
@@ -93,7 +87,8 @@ impl Ending {
                 Step::Layers if !self.aux.is_empty() => {
                     // What is sampled behind the forward is written by now.
                     let aux = std::mem::take(&mut self.aux);
-                    self.put(desk, Work::Aux(aux), Some(now));
+                    let now = Arc::clone(&self.now);
+                    self.put(desk, Work::Aux(aux), Some(&now));
                     Step::Aux
                 }
                 _ => {
@@ -112,13 +107,13 @@ impl Ending {
 }
 
 /// Carries requests to their ends, side by side, and keeps each answer as soon as there is one.
-pub(super) fn carry_out(desk: &Desk, mut endings: Vec<Ending>, now: &Arc<dyn Event>, until: Until) {
+pub(super) fn carry_out(desk: &Desk, mut endings: Vec<Ending>, until: Until) {
     if endings.is_empty() {
         return;
     }
     let mut open: Vec<&mut Ending> = endings.iter_mut().collect();
     await_true(desk, until, || {
-        open.retain_mut(|ending| !ending.advance(desk, now));
+        open.retain_mut(|ending| !ending.advance(desk));
         open.is_empty()
     });
     for Ending { context, .. } in open {

@@ -4,7 +4,7 @@ use super::failure::TransferError;
 use super::ids::RequestId;
 use super::ledger::PageState;
 use super::manager::TransferManager;
-use super::request::{Progress, Quiet};
+use super::request::{Load, Progress, Quiet};
 
 impl TransferManager {
     /// The failure of a request, as soon as there is one; `None` while it runs, and where it is not registered.
@@ -24,7 +24,26 @@ impl TransferManager {
             sent: state.num(PageState::Sent),
             unknown: state.num(PageState::Unknown),
             is_quiet: state.is_quiet(),
+            is_caught_up: state.may_send()
+                && state.is_idle()
+                && state.counts.processed == context.num_enqueued(),
         })
+    }
+
+    /// What the manager has to do yet, over all its requests.
+    pub fn load(&self) -> Load {
+        let board = self.desk.lock();
+        let (num_queued, contexts) = (board.num_jobs(), board.contexts());
+        drop(board);
+        let mut load = Load { num_requests: contexts.len(), num_queued, ..Load::default() };
+        for context in contexts {
+            let state = context.lock();
+            for flight in state.flights.iter().filter(|flight| flight.engine_batch.is_some()) {
+                load.num_batches += 1;
+                load.bytes += flight.span.bytes;
+            }
+        }
+        load
     }
 
     /// What dropped requests have left in quarantine, by request.

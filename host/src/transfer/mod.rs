@@ -9,7 +9,7 @@
 //! | | [`Directory::allocate_along`]: pages, inboxes, an epoch: the [`Offer`] |
 //! | [`TransferManager::register`] with the offer: cached pages go at once | |
 //! | [`TransferManager::open_chunk`], the forward with [`TransferManager::on_layer_end`], [`TransferManager::end_forward`] | |
-//! | [`TransferManager::finish`]: the rest, then a record to every worker | [`decode::Inbox::wait`]: all records, all words; then it may read |
+//! | [`TransferManager::finish`] or [`TransferManager::poll_finish`]: the rest, then a record to every worker | [`decode::Inbox::wait`]: all records, all words; then it may read |
 //! | [`TransferManager::drop_request`], then [`agree_quiet`] of the group: pages are free | [`Directory::complete`], later [`Directory::free_pages`] |
 //!
 //! A request that fails leaves no record: the prefill side says so by the caller's own means, and [`Directory::abort`] keeps
@@ -46,14 +46,9 @@
 //!     // Start: the pool's memory is made known to the engine, and where its pages lie to the manager.
 //!     let engine: Arc<dyn TransferEngine> = Arc::new(engine);
 //!     engine.register(&pool.own_memory())?;
-//!     let layer = |layer| model.buffers_of(layer).iter().filter_map(|&id| Some(LayerBuffer {
-//!         addr: pool.own_layer(layer, id)?.addr(),
-//!         page_bytes: model.buffer(id)?.spec.page_bytes(),
-//!     })).collect();
-//!     let map = PoolMap { num_pages: pool.num_shard_pages(), layers: (0..2).map(layer).collect() };
-//!     let source = Source { rank: group.rank(), group_size: group.group_size(), pool: map };
-//!     let peer = engine.add_peer(&hello.engine_metadata)?;
-//!     let decode = Arc::new(DecodeGroup::new(&source, vec![WorkerRoute { peer, pool: hello.pool }])?);
+//!     let source = Source { rank: group.rank(), group_size: group.group_size(), pool: pool.own_map() };
+//!     // Refused where the decode side has another model, page size, engine or version.
+//!     let decode = Arc::new(DecodeGroup::connect(&source, &*engine, &Geometry::of(&model)?, &[hello])?);
 //!     let (stream, gate) = (group.stream_handle(), group.gate());
 //!     let parts = ManagerParts { engine, device: device.clone(), stream, gate, source };
 //!     // Prompts below `min_prompt_tokens` would go as a whole, at finish.
@@ -125,9 +120,11 @@
 pub mod blocks;
 mod board;
 pub mod clock;
+mod connect;
 mod context;
 pub mod decode;
 mod desk;
+mod ends;
 pub mod engine;
 mod engine_batch;
 mod extras;
@@ -141,19 +138,22 @@ pub mod ledger;
 pub mod lifetime;
 mod log;
 mod manager;
+mod options;
 mod outbox;
 mod pace;
-mod pool_map;
+mod polled;
 pub mod record;
 mod request;
 mod route;
 mod send;
 mod shared;
+mod start_error;
 mod threads;
 mod wait;
 
 pub use blocks::{Block, BlockError, PageRuns, build_layer_blocks};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use connect::ConnectError;
 pub use context::Sent;
 pub use decode::{DecodeOptions, DecodeWorker, Directory};
 pub use engine::{
@@ -161,17 +161,19 @@ pub use engine::{
     EngineError, EngineInfo, EngineProblem, Fabric, Faults, InProcessEngine, PeerId, RegistrationId,
     SubmitRecord, TransferEngine,
 };
+pub use extras::AuxBlock;
 pub use failure::{Cause, Counts, Payload, TransferError};
-pub use finish::AuxBlock;
 pub use handshake::{Geometry, HandshakeError, WorkerHello};
 pub use ids::{RequestId, TransferEpoch};
 pub use ledger::{Ledger, LedgerError, PageState};
 pub use lifetime::{HeldPages, agree_quiet};
 pub use log::{BatchSpan, TransferLog};
 pub use manager::TransferManager;
-pub use outbox::StartError;
-pub use pool_map::{Destination, LayerBuffer, PoolMap, PoolMapError};
-pub use record::{CompletionRecord, InboxMap, Offer};
-pub use request::{Progress, Quiet, RequestSpec};
+pub use options::ManagerOptions;
+pub use record::{CompletionRecord, Destination, InboxMap, Offer};
+pub use request::{Load, Progress, Quiet, RequestSpec};
 pub use route::{DecodeGroup, RequestRun, Source, WorkerRoute, sends};
-pub use shared::{ManagerOptions, ManagerParts};
+pub use shared::ManagerParts;
+pub use start_error::StartError;
+
+pub use crate::pages::{LayerBuffer, PoolMap, PoolMapError};

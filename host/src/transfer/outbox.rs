@@ -1,10 +1,14 @@
 //! Registered memory that epoch words and completion records are sent from: one outbox a request.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
-use super::engine::{EngineError, RegistrationId, TransferEngine};
+use super::engine::{RegistrationId, TransferEngine};
 use super::ids::TransferEpoch;
 use super::record::{CompletionRecord, RECORD_BYTES};
+use super::start_error::StartError;
+use super::threads::end_thread;
+use crate::deadline::Deadline;
 use crate::device::{Device, DeviceBuffer, DeviceError};
 
 /// Where an outbox's first record is; its epoch word stands at 0.
@@ -69,14 +73,27 @@ impl Outboxes {
     }
 
     /// Whether no outbox is taken.
-    pub(super) fn all_free(&self) -> bool {
+    fn all_free(&self) -> bool {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
         free * self.bytes_each == self.memory.bytes()
     }
 
-    /// The engine's handle of the memory.
-    pub(super) const fn registration(&self) -> RegistrationId {
-        self.registration
+    /// Has the engine forget the memory, and waits for that until `deadline`. Where something may read it yet, or the engine does
+    /// not answer, the engine keeps it.
+    pub(super) fn unregister(&self, engine: &Arc<dyn TransferEngine>, deadline: Deadline) {
+        if !self.all_free() {
+            return;
+        }
+        let (engine, memory, registration) = (Arc::clone(engine), self.memory.clone(), self.registration);
+        let forget = move || {
+            // Nobody is left to be told.
+            let _ = engine.unregister(registration);
+            drop(memory);
+        };
+        let thread = thread::Builder::new().name("cpkv-transfer-end".to_owned());
+        // Without a thread the memory stays registered: an engine that blocks must not keep who drops the manager.
+        let Ok(thread) = thread.spawn(forget) else { return };
+        end_thread(thread, deadline);
     }
 }
 
@@ -98,34 +115,4 @@ impl Outbox {
         device.write(&record.to_bytes(), &memory)?;
         Ok(memory.addr())
     }
-}
-
-/// Why a manager did not start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// An option that is none.
-    #[error("manager options: {field} is {got}, not {expected}")]
-    Options {
-        /// The option.
-        field: &'static str,
-        /// What it may be.
-        expected: &'static str,
-        /// What it is.
-        got: u64,
-    },
-    /// No thread.
-    #[error(
-        "the system starts no transfer thread (os error {code}): raise its limit of processes, or ask for fewer threads"
-    )]
-    Thread {
-        /// The system's code.
-        code: i32,
-    },
-    /// No memory.
-    #[error("memory for completion records: {0}")]
-    Device(#[from] DeviceError),
-    /// The engine did not register it.
-    #[error("memory for completion records: {0}")]
-    Engine(#[from] EngineError),
 }

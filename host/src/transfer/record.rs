@@ -13,7 +13,7 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Destination, RequestId, TransferEpoch};
+use super::{RequestId, TransferEpoch};
 
 /// Version of everything that the two sides exchange.
 pub const WIRE_VERSION: u32 = 1;
@@ -161,6 +161,15 @@ impl InboxMap {
         let words = self.addr + self.group_size as u64 * RECORD_BYTES;
         words + (rank as u64 * self.num_words as u64 + i as u64) * WORD_BYTES
     }
+}
+
+/// Where a page goes on the decode side: what that side's own map says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Destination {
+    /// The worker of the decode group.
+    pub worker: u32,
+    /// The page's place in that worker's shard.
+    pub page_idx: u32,
 }
 
 /// What the decode side answers a request with: where its pages go.

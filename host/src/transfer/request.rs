@@ -32,6 +32,22 @@ pub struct Progress {
     pub unknown: u64,
     /// Whether nothing of the request touches memory on either side.
     pub is_quiet: bool,
+    /// Whether all layers that were handed in are complete, of a request that has not failed: pages of which every layer was may
+    /// be written again.
+    pub is_caught_up: bool,
+}
+
+/// What a manager has to do yet, for callers that admit no more than the links carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests registered.
+    pub num_requests: usize,
+    /// Layers, aux blocks and records that wait for their event, or for a thread.
+    pub num_queued: usize,
+    /// Batches that the engine has; one that several requests share counts for each.
+    pub num_batches: usize,
+    /// Their bytes, without epoch words.
+    pub bytes: u64,
 }
 
 /// How a dropped request left its pages.

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use super::blocks::{BlockError, PageRuns};
 use super::engine::PeerId;
 use super::failure::Cause;
-use super::pool_map::PoolMap;
 use super::record::{InboxMap, Offer, RECORD_BYTES, WORD_BYTES};
-use crate::pages::Ownership;
+use crate::pages::{Ownership, PoolMap};
+use crate::plan::RequestPages;
 use crate::units::{GroupSize, PageId, Rank};
 
 /// This rank's side.
@@ -43,6 +43,23 @@ pub struct RequestRun {
     pub first: u32,
     /// The pages in this group's pool; padding is left out.
     pub pages: Vec<PageId>,
+}
+
+impl RequestRun {
+    /// What `request` has in the pool before its forward: pages of `page_size` tokens. A straddling page goes with what the
+    /// forward computes, whose first page is a copy of it; where that is nothing, it goes here.
+    pub fn of_prefix(request: &RequestPages, page_size: u32) -> Self {
+        let num_pages = match request.current_pages.is_empty() {
+            true => request.prefix_pages.len(),
+            false => (request.prefix_tokens / page_size.max(1)) as usize,
+        };
+        Self { first: 0, pages: request.prefix_pages.iter().take(num_pages).copied().collect() }
+    }
+
+    /// What the forward computes of `request`.
+    pub fn of_current(request: &RequestPages, page_size: u32) -> Self {
+        Self { first: request.prefix_tokens / page_size.max(1), pages: request.current_pages.clone() }
+    }
 }
 
 /// What one worker gets of a part.
@@ -239,6 +256,21 @@ mod tests {
         let run = RequestRun { first: 1, pages: vec![PageId(0)] };
         let error = plan_part(&source, &decode, &good, &run).unwrap_err().to_string();
         assert!(error.contains("1 positions"), "{error}");
+    }
+
+    #[test]
+    fn a_straddling_page_is_sent_once_as_the_forwards_copy_of_it() {
+        let (prefix_pages, current_pages) = ([3, 4, 5].map(PageId).to_vec(), [9, 2].map(PageId).to_vec());
+        let request = RequestPages { prefix_tokens: 10, new_tokens: 5, prefix_pages, current_pages };
+        let run =
+            |first, pages: &[i32]| RequestRun { first, pages: pages.iter().copied().map(PageId).collect() };
+        assert_eq!(RequestRun::of_prefix(&request, 4), run(0, &[3, 4]));
+        assert_eq!(RequestRun::of_current(&request, 4), run(2, &[9, 2]));
+        let cached = RequestPages { new_tokens: 0, current_pages: Vec::new(), ..request.clone() };
+        assert_eq!(RequestRun::of_prefix(&cached, 4), run(0, &[3, 4, 5]));
+        let whole = RequestPages { prefix_tokens: 12, ..request };
+        assert_eq!(RequestRun::of_prefix(&whole, 4), run(0, &[3, 4, 5]));
+        assert_eq!(RequestRun::of_current(&whole, 4), run(3, &[9, 2]));
     }
 
     #[test]

@@ -10,13 +10,16 @@ use cpkv_kernels::now_ns;
 use super::board::{Board, Job, Next, Work};
 use super::desk::Desk;
 use super::failure::{Cause, Payload};
-use super::outbox::StartError;
 use super::send::{self, LayerOf};
+use super::start_error::StartError;
 use crate::deadline::Deadline;
 use crate::priority::lower_own;
 
 /// How long a wait for an event lasts, at most, before deadlines and failures are looked at.
 const EVENT_SLICE: Duration = Duration::from_millis(2);
+
+/// Between two questions whether a thread has ended.
+const END_PAUSE: Duration = Duration::from_micros(200);
 
 /// Starts worker `number`, from 1.
 pub(super) fn start(desk: &Arc<Desk>, number: u32) -> Result<JoinHandle<()>, StartError> {
@@ -24,6 +27,17 @@ pub(super) fn start(desk: &Arc<Desk>, number: u32) -> Result<JoinHandle<()>, Sta
     let started = thread::Builder::new().name(format!("cpkv-transfer-{number}"));
     let started = started.spawn(move || work(&desk, number));
     started.map_err(|error| StartError::Thread { code: error.raw_os_error().unwrap_or_default() })
+}
+
+/// Waits for a thread until `deadline`. One that the engine blocks goes on alone, and ends when it comes back.
+pub(super) fn end_thread(thread: JoinHandle<()>, deadline: Deadline) {
+    while !thread.is_finished() && !deadline.expired() {
+        thread::sleep(END_PAUSE);
+    }
+    if thread.is_finished() {
+        // A thread that panicked has nothing more to do.
+        let _ = thread.join();
+    }
 }
 
 fn work(desk: &Desk, number: u32) {

@@ -1,6 +1,7 @@
 //! Waits of callers for what workers and the engine do: each to a deadline. The engine is asked by workers alone, so that
 //! whatever it does, the caller comes back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cpkv_kernels::now_ns;
@@ -39,20 +40,20 @@ impl Drop for Waiting<'_> {
 
 /// Whether workers have stopped looking at what is in flight: the engine keeps them. Then a batch is late at its deadline although
 /// nobody could ask about it; sooner, one that is done in time would be called late.
-struct Stall {
+pub(super) struct Stall {
     num_looks: u64,
     seen_ns: u64,
     lasted: Duration,
 }
 
 impl Stall {
-    const fn begin(now_ns: u64) -> Self {
+    pub(super) const fn begin(now_ns: u64) -> Self {
         Self { num_looks: 0, seen_ns: now_ns, lasted: Duration::ZERO }
     }
 
     /// Whether no look has begun for long. Counts pauses, each with what it may last at most: a process that was stopped for an
     /// hour has not waited for one.
-    fn lasts(&mut self, num_looks: u64, now_ns: u64) -> bool {
+    pub(super) fn lasts(&mut self, num_looks: u64, now_ns: u64) -> bool {
         let passed = Duration::from_nanos(now_ns.saturating_sub(self.seen_ns)).min(LONGEST_PAUSE);
         let has_looked = std::mem::replace(&mut self.num_looks, num_looks) != num_looks;
         self.seen_ns = now_ns;
@@ -96,9 +97,16 @@ pub(super) fn await_idle(desk: &Desk, context: &Context, until: Until) {
     context.lock().num_waiting -= 1;
 }
 
-/// Waits for the answer that another caller of finish will get.
-pub(super) fn await_outcome(desk: &Desk, context: &Context, until: Until) -> Result<Sent, TransferError> {
-    await_true(desk, until, || context.lock().outcome.is_some());
+/// Waits for the answer that another caller of finish will get; carries out what polls began.
+pub(super) fn await_outcome(
+    desk: &Desk,
+    context: &Arc<Context>,
+    until: Until,
+) -> Result<Sent, TransferError> {
+    await_true(desk, until, || {
+        desk.polled.advance(desk, context);
+        context.lock().outcome.is_some()
+    });
     let state = context.lock();
     if let Some(outcome) = &state.outcome {
         return outcome.clone();

@@ -9,7 +9,8 @@ use cpkv::model::ModelError;
 use cpkv::symm::RegisterError;
 use cpkv::transfer::decode::{ArrivalError, DirectoryError, WorkerError};
 use cpkv::transfer::{
-    BlockError, Cause, EngineError, EngineProblem, HandshakeError, RequestId, StartError, TransferError,
+    BlockError, Cause, ConnectError, EngineError, EngineProblem, HandshakeError, RequestId, StartError,
+    TransferError,
 };
 use cpkv::units::{PageId, Rank, UnitError};
 use cpkv::workload::{TraceError, WorkloadError};
@@ -91,6 +92,8 @@ pub(crate) enum RunError {
     Start(#[from] StartError),
     #[error("decode workers: {0}")]
     Route(Cause),
+    #[error("decode workers: {0}")]
+    Connect(#[from] ConnectError),
     #[error(transparent)]
     Blocks(#[from] BlockError),
     #[error(transparent)]
@@ -110,9 +113,10 @@ pub(crate) enum RunError {
     )]
     NotQuiet { request: RequestId, pages: Vec<PageId> },
     #[error(
-        "request {request} has sent {sent} of {expected} layers times pages after {waited_ms} ms: raise the timeout"
+        "request {request}: the pages of a chunk are not sent after {waited_ms} ms ({in_flight} layers times pages are in \
+         flight): see what holds the engine up, or raise the timeout"
     )]
-    ChunkTimeout { request: RequestId, sent: u64, expected: u64, waited_ms: u64 },
+    ChunkTimeout { request: RequestId, in_flight: u64, waited_ms: u64 },
     #[error("`{call}`: rank 0 said nothing")]
     Garbled { call: &'static str },
     #[error("a decode worker is started by `cpkv run`, which tells it what to do")]

@@ -11,7 +11,6 @@ use super::job::Lane;
 use super::measured::{PassMs, PassTimes};
 use super::pass::{await_end, register};
 use super::rank::RankRun;
-use super::roster::current_run;
 use crate::error::RunError;
 
 /// Times that transfer and bare loop are measured, in turn.
@@ -119,7 +118,7 @@ impl RankRun<'_> {
         for (member, offer) in members.iter().zip(offers) {
             let is_new = member.request.first_batch == batch_idx;
             register(&self.sender, Lane::Yardstick, member, offer.clone(), is_new)?;
-            manager.open_chunk(member.id, &current_run(member.pages))?;
+            manager.open_chunk(member.id, &member.current())?;
         }
         for layer in 0..self.job.num_layers() {
             manager.on_layer_end(layer)?;

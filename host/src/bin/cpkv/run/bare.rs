@@ -11,7 +11,6 @@ use rustix::process::nice;
 use super::job::Lane;
 use super::measured::PassTimes;
 use super::rank::RankRun;
-use super::roster::{current_run, prefix_run};
 use crate::error::RunError;
 
 impl RankRun<'_> {
@@ -43,8 +42,8 @@ impl RankRun<'_> {
         let mut runs: Vec<(usize, PageRuns)> = Vec::new();
         for (member, offer) in members.iter().zip(offers) {
             let is_new = member.request.first_batch == batch_idx;
-            let prefix = is_new.then(|| prefix_run(member.pages));
-            for run in prefix.into_iter().chain([current_run(member.pages)]) {
+            let prefix = is_new.then(|| member.prefix());
+            for run in prefix.into_iter().chain([member.current()]) {
                 for worker in 0..workers.len() {
                     runs.push((worker, self.runs_to(worker, &run, offer)?));
                 }

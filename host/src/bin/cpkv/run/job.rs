@@ -112,11 +112,6 @@ impl RunJob {
         self.base.model.num_layers()
     }
 
-    /// Draft layers: written several times a forward, so sent at its end.
-    pub(crate) fn num_draft_layers(&self) -> usize {
-        self.base.model.layers.iter().filter(|layer| layer.draft).count()
-    }
-
     /// The seed of a round's stamps: no byte is right by what an earlier round left.
     pub(crate) fn seed(&self, round: u32) -> u64 {
         self.base.seed.wrapping_add(u64::from(round).wrapping_mul(0x9e37_79b9))
@@ -132,7 +127,9 @@ impl RunJob {
         let planned = self.base.batches.get(batch_idx);
         let pages = planned.map_or(&[][..], |planned| &planned.batch.requests);
         let members = self.roster.of_batch(batch_idx).zip(pages);
-        let member = |((number, request), pages)| Member { request, pages, id: lane.request_id(number) };
+        let page_size = self.base.model.page_size;
+        let member =
+            |((number, request), pages)| Member { request, pages, id: lane.request_id(number), page_size };
         members.map(member).collect()
     }
 

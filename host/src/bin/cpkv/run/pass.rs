@@ -5,8 +5,7 @@ use std::time::Duration;
 use cpkv::compose::LayerInputs;
 use cpkv::deadline::Deadline;
 use cpkv::device::{DeviceError, Event};
-use cpkv::pages::Ownership;
-use cpkv::transfer::{Clock, Offer, RequestRun, RequestSpec, SystemClock};
+use cpkv::transfer::{Clock, Offer, RequestId, RequestRun, RequestSpec, SystemClock, TransferManager};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +14,7 @@ use super::forward::{self, Queued};
 use super::job::{Lane, Way};
 use super::measured::{PassMs, PassTimes, Totals};
 use super::rank::RankRun;
-use super::roster::{Member, current_run, prefix_run};
+use super::roster::Member;
 use super::sender::Sender;
 use crate::error::RunError;
 
@@ -115,7 +114,7 @@ impl RankRun<'_> {
                     offers.get(&member.id).cloned().ok_or(RunError::Garbled { call: "offer pages" })?;
                 register(sender, lane, member, offer, true)?;
             }
-            manager.open_chunk(member.id, &current_run(member.pages))?;
+            manager.open_chunk(member.id, &member.current())?;
         }
         let registered_ns = clock.now_ns();
         let queued = forward::queue(&mut flight, inputs, compute, Some(manager), recorder.is_on())?;
@@ -139,7 +138,7 @@ impl RankRun<'_> {
         for member in members.iter().filter(|member| member.request.last_batch > batch_idx) {
             if lane == Lane::Way(Way::PerLayer) && member.request.prompt_tokens >= job.args.min_prompt_tokens
             {
-                await_chunk(sender, lane, member, job.base.timeout, job.num_draft_layers())?;
+                await_chunk(manager, member.id, job.base.timeout)?;
             }
         }
         let end_ns = clock.now_ns();
@@ -198,7 +197,7 @@ pub(super) fn register(
     offer: Offer,
     with_prefix: bool,
 ) -> Result<(), RunError> {
-    let prefix = if with_prefix { prefix_run(member.pages) } else { RequestRun::default() };
+    let prefix = if with_prefix { member.prefix() } else { RequestRun::default() };
     let decode = std::sync::Arc::clone(&sender.decode);
     let prompt_tokens = member.request.prompt_tokens;
     Ok(sender.manager(lane).register(RequestSpec { offer, decode, prompt_tokens, prefix })?)
@@ -212,32 +211,19 @@ pub(super) fn await_end(event: &dyn Event, timeout: Duration) -> Result<u64, Dev
 
 /// Waits until what hooks handed in of a chunk is sent: layers that are written several times a forward stay for finish. The
 /// pages may be written again then.
-fn await_chunk(
-    sender: &Sender,
-    lane: Lane,
-    member: &Member<'_>,
-    timeout: Duration,
-    num_multi_fire: usize,
-) -> Result<(), RunError> {
-    let (manager, request, source) = (sender.manager(lane), member.id, &sender.source);
-    let ownership = Ownership::new(source.group_size);
-    let so_far = member.pages.prefix_pages.iter().chain(&member.pages.current_pages);
-    let of_chunks = so_far.skip(member.request.num_prefix as usize);
-    let num_own = of_chunks.filter(|page| ownership.owner(**page) == source.rank).count();
-    let left = (num_own * num_multi_fire) as u64;
+fn await_chunk(manager: &TransferManager, request: RequestId, timeout: Duration) -> Result<(), RunError> {
     let deadline = Deadline::after(timeout);
     loop {
         if let Some(error) = manager.failure(request) {
             return Err(error.into());
         }
         let Some(progress) = manager.progress(request) else { return Ok(()) };
-        if progress.in_flight == 0 && progress.unsent <= left {
+        if progress.is_caught_up {
             return Ok(());
         }
         if deadline.expired() {
-            let expected = progress.sent + progress.in_flight + progress.unsent - left;
-            let waited_ms = deadline.waited_ms();
-            return Err(RunError::ChunkTimeout { request, sent: progress.sent, expected, waited_ms });
+            let (in_flight, waited_ms) = (progress.in_flight, deadline.waited_ms());
+            return Err(RunError::ChunkTimeout { request, in_flight, waited_ms });
         }
         SystemClock.pause(LOOK);
     }

@@ -38,16 +38,19 @@ pub(crate) struct Member<'a> {
     /// What the batch has and computes of it.
     pub(crate) pages: &'a RequestPages,
     pub(crate) id: RequestId,
+    pub(crate) page_size: u32,
 }
 
-/// The pages that a request had before a batch.
-pub(crate) fn prefix_run(pages: &RequestPages) -> RequestRun {
-    RequestRun { first: 0, pages: pages.prefix_pages.clone() }
-}
+impl Member<'_> {
+    /// The pages that it had before the batch.
+    pub(crate) fn prefix(&self) -> RequestRun {
+        RequestRun::of_prefix(self.pages, self.page_size)
+    }
 
-/// The pages that a batch computes of a request. Prefixes of a trace end with a page.
-pub(crate) fn current_run(pages: &RequestPages) -> RequestRun {
-    RequestRun { first: pages.prefix_pages.len() as u32, pages: pages.current_pages.clone() }
+    /// The pages that the batch computes.
+    pub(crate) fn current(&self) -> RequestRun {
+        RequestRun::of_current(self.pages, self.page_size)
+    }
 }
 
 impl Roster {

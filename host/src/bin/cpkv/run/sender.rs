@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cpkv::compose::Composer;
 use cpkv::device::Device;
 use cpkv::transfer::{
-    DecodeGroup, LayerBuffer, ManagerOptions, ManagerParts, Offer, PoolMap, RegistrationId, Source,
-    TransferEngine, TransferLog, TransferManager, WorkerRoute,
+    DecodeGroup, Geometry, ManagerOptions, ManagerParts, Offer, RegistrationId, Source, TransferEngine,
+    TransferLog, TransferManager,
 };
 
 use super::aux::AuxMemory;
@@ -16,7 +16,7 @@ use crate::error::RunError;
 
 /// The sending side of a rank.
 pub(crate) struct Sender {
-    // Before the engine: managers, then registrations end.
+    // Dropped before the engine. Registrations end in `close`, and on the way out of a failure with the engine.
     per_layer: TransferManager,
     monolithic: TransferManager,
     registrations: Vec<RegistrationId>,
@@ -42,13 +42,10 @@ impl Sender {
             vec![engine.register(&composer.pool().own_memory())?, engine.register(aux.memory())?];
         let group = composer.group();
         let source =
-            Source { rank: group.rank(), group_size: group.group_size(), pool: pool_map(job, composer) };
-        let mut routes = Vec::new();
-        for greeting in greetings {
-            let peer = engine.add_peer(&greeting.hello.engine_metadata)?;
-            routes.push(WorkerRoute { peer, pool: greeting.hello.pool.clone() });
-        }
-        let decode = Arc::new(DecodeGroup::new(&source, routes).map_err(RunError::Route)?);
+            Source { rank: group.rank(), group_size: group.group_size(), pool: composer.pool().own_map() };
+        let hellos: Vec<_> = greetings.iter().map(|greeting| greeting.hello.clone()).collect();
+        let geometry = Geometry::of(&job.base.model)?;
+        let decode = Arc::new(DecodeGroup::connect(&source, &*engine, &geometry, &hellos)?);
         let log = job.args.timeline.as_ref().map(|_| Arc::new(TransferLog::default()));
         let parts = ManagerParts {
             engine: Arc::clone(&engine),
@@ -108,17 +105,4 @@ impl Sender {
         registrations.into_iter().try_for_each(|registration| engine.unregister(registration))?;
         Ok(())
     }
-}
-
-/// Where this rank's pages lie: of compose's pool, as transfers need it.
-fn pool_map(job: &RunJob, composer: &Composer) -> PoolMap {
-    let (model, pool) = (&job.base.model, composer.pool());
-    let layer = |layer: usize| {
-        let buffers = model.buffers_of(layer).iter().filter_map(|&id| {
-            let page_bytes = model.buffer(id)?.spec.page_bytes();
-            Some(LayerBuffer { addr: pool.own_layer(layer, id)?.addr(), page_bytes })
-        });
-        buffers.collect()
-    };
-    PoolMap { num_pages: pool.num_shard_pages(), layers: (0..model.num_layers()).map(layer).collect() }
 }

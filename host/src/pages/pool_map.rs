@@ -21,15 +21,6 @@ pub struct PoolMap {
     pub layers: Vec<Vec<LayerBuffer>>,
 }
 
-/// Where a page goes on the decode side: what that side's own map says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Destination {
-    /// The worker of the decode group.
-    pub worker: u32,
-    /// The page's place in that worker's shard.
-    pub page_idx: u32,
-}
-
 /// Two shards that pages cannot be copied between.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
