@@ -18,7 +18,7 @@ use cpkv::units::{Epoch, Rank, RankSet};
 use adversary::{Adversary, NUM_ITERATIONS};
 use fixture::{LONG, Setup, group_options, on_threads, platform};
 
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 fn register(setup: &Setup, barrier_timeout: Duration) -> Group {
     let (bootstrap, backend) = (Arc::clone(&setup.bootstrap), Arc::clone(&setup.backend));

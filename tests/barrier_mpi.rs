@@ -20,7 +20,7 @@ use support::fixture::{LONG, Setup, group_options};
 use support::processes::{freeze_other, mpi_setup, pids, ranks, thaw};
 use support::{Ending, MpiJob, under_mpirun};
 
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 fn register(setup: &Setup, barrier_timeout: Duration) -> Group {
     let (bootstrap, backend) = (Arc::clone(&setup.bootstrap), Arc::clone(&setup.backend));

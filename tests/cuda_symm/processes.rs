@@ -78,7 +78,7 @@ fn processes_on_a_gpu_each_and_on_one_together_are_exact_and_break_no_rule_of_th
 }
 
 /// After this a barrier gives up.
-const TIMEOUT: Duration = Duration::from_millis(1500);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const VICTIM: Rank = Rank(1);
 
 #[test]
@@ -100,7 +100,7 @@ fn a_rank_killed_before_a_barrier_is_named_by_the_others_which_fail_by_themselve
             let error = group.barrier(1).and_then(|()| group.synchronize()).unwrap_err();
             let GroupError::Fault(Fault::Barrier { missing, by, .. }) = &error else { panic!("{error}") };
             assert_eq!((*missing, *by == VICTIM), (ranks(&[1]), false), "{error}");
-            assert!(started.elapsed() < 4 * TIMEOUT, "{:?}", started.elapsed());
+            assert!(started.elapsed() < 3 * TIMEOUT, "{:?}", started.elapsed());
             assert_eq!(group.close().unwrap_err(), error);
             Ending::Fail(1)
         });

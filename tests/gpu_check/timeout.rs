@@ -20,7 +20,7 @@ use crate::ranks::{Seat, group_options, on_threads, thread_seats};
 
 const NUM_RANKS: u32 = 3;
 const ABSENT: Rank = Rank(2);
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(3);
 const PAGE_SIZE: u32 = 8;
 /// What memory holds that nothing may change.
 const MARK: u8 = 0x5A;

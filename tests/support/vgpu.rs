@@ -18,7 +18,7 @@ const BODY_VARIABLE: &str = "CPKV_VGPU_BODY";
 /// A child says this last.
 const DONE: &str = "CPKV-VGPU-BODY-DONE";
 /// A child that is not over after this never will be.
-const TIMEOUT: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Variables of the surroundings that would change what the virtual driver does.
 const VARIABLES: [&str; 8] = [
     "CPKV_VGPU_DEVICES",
