@@ -1,7 +1,7 @@
 //! What ranks tell each other over the bootstrap, whose blobs are small: values of any size, and how a step ended.
 
 use cpkv::deadline::Deadline;
-use cpkv::group::{Bootstrap, BootstrapError, MAX_BLOB_BYTES};
+use cpkv::group::{Bootstrap, all_gather_whole};
 use cpkv::transfer::{Clock, SystemClock};
 use cpkv::units::Rank;
 use serde::de::DeserializeOwned;
@@ -11,27 +11,6 @@ use crate::error::RunError;
 
 /// Longest message of one rank about its failure.
 const MAX_MESSAGE_BYTES: usize = 2048;
-
-/// Everyone's bytes, by rank, of any length. Collective.
-pub(crate) fn gather(
-    bootstrap: &dyn Bootstrap,
-    call: &'static str,
-    mine: &[u8],
-    deadline: Deadline,
-) -> Result<Vec<Vec<u8>>, BootstrapError> {
-    let lengths = bootstrap.all_gather(call, &(mine.len() as u64).to_le_bytes(), deadline)?;
-    let length = |blob: &Vec<u8>| blob.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    let num_turns = lengths.iter().map(length).max().unwrap_or(0).div_ceil(MAX_BLOB_BYTES as u64);
-    let mut pieces = mine.chunks(MAX_BLOB_BYTES);
-    let mut all = vec![Vec::new(); lengths.len()];
-    for _ in 0..num_turns {
-        let blobs = bootstrap.all_gather(call, pieces.next().unwrap_or_default(), deadline)?;
-        for (whole, piece) in all.iter_mut().zip(blobs) {
-            whole.extend(piece);
-        }
-    }
-    Ok(all)
-}
 
 /// A rank's failure.
 #[derive(Serialize, Deserialize)]
@@ -48,9 +27,18 @@ pub(crate) fn settle<T: Serialize + DeserializeOwned>(
     mine: Result<T, RunError>,
     deadline: Deadline,
 ) -> Result<Vec<T>, RunError> {
-    let at_ns = SystemClock.now_ns();
+    settle_at(bootstrap, call, (mine, SystemClock.now_ns()), deadline)
+}
+
+/// The same, where this rank came to it `at_ns`.
+fn settle_at<T: Serialize + DeserializeOwned>(
+    bootstrap: &dyn Bootstrap,
+    call: &'static str,
+    (mine, at_ns): (Result<T, RunError>, u64),
+    deadline: Deadline,
+) -> Result<Vec<T>, RunError> {
     let said = mine.as_ref().map_err(|error| Failure { at_ns, message: shortened(error) });
-    let blobs = match gather(bootstrap, call, &encode(&said)?, deadline) {
+    let blobs = match all_gather_whole(bootstrap, call, &encode(&said)?, deadline) {
         Ok(blobs) => blobs,
         // The own failure explains why the others did not wait, or did not come.
         Err(error) => return Err(mine.err().unwrap_or(error.into())),
@@ -123,15 +111,6 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_any_length_come_whole_and_in_rank_order() {
-        let lengths = [0, MAX_BLOB_BYTES, MAX_BLOB_BYTES + 1];
-        let mine = |rank: usize| vec![rank as u8 + 1; lengths[rank]];
-        for all in on_ranks(3, |group| gather(&group, "test", &mine(group.rank().idx()), soon()).unwrap()) {
-            assert_eq!(all, (0..3).map(mine).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
     fn what_rank_0_made_reaches_all_and_so_does_its_failure() {
         let values = on_ranks(3, |group| {
             let made = (group.rank() == Rank(0)).then(|| "x".repeat(100_000));
@@ -157,15 +136,14 @@ mod tests {
 
     #[test]
     fn of_several_failures_the_first_in_time_is_told() {
-        let errors = on_ranks(2, |group| {
-            // Rank 0 fails after rank 1, which is in the exchange's other end.
-            let (first, second) = (group.rank() == Rank(1), group.rank() == Rank(0));
-            if second {
-                thread::sleep(Duration::from_millis(50));
-            }
-            let mine: Result<u32, _> = Err(if first { RunError::NoBatch } else { RunError::Panicked });
-            settle(&group, "test", mine, soon()).unwrap_err().to_string()
-        });
-        assert!(errors.iter().all(|error| error.contains("the trace has no batch")), "{errors:?}");
+        for first in [Rank(0), Rank(1), Rank(2)] {
+            let errors = on_ranks(3, |group| {
+                let is_first = group.rank() == first;
+                let mine: Result<u32, _> = Err(if is_first { RunError::NoBatch } else { RunError::Panicked });
+                let at_ns = if is_first { 5 } else { 9 };
+                settle_at(&group, "test", (mine, at_ns), soon()).unwrap_err().to_string()
+            });
+            assert!(errors.iter().all(|error| error.contains("the trace has no batch")), "{errors:?}");
+        }
     }
 }

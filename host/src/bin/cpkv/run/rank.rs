@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use cpkv::compose::{Composer, LayerInputs};
 use cpkv::deadline::Deadline;
+use cpkv::group::all_gather_whole;
 use cpkv::plan::BatchPlan;
 use cpkv::transfer::{Offer, RequestId};
 use cpkv::verify::Oracle;
 
 use super::engines::Engines;
-use super::exchange::{from_rank_0, gather, settle};
+use super::exchange::{from_rank_0, settle};
 use super::front::Front;
 use super::job::{Lane, RunJob};
 use super::measured::Measured;
@@ -194,7 +195,7 @@ impl<'a> RankRun<'a> {
             let both =
                 [way.hooks_us.clone(), way.hooks_cpu_us.clone()].map(crate::samples::Samples::into_bytes);
             for (idx, mine) in both.into_iter().enumerate() {
-                let all = gather(&*self.env.bootstrap, "hooks", &mine, self.deadline())?;
+                let all = all_gather_whole(&*self.env.bootstrap, "hooks", &mine, self.deadline())?;
                 let samples = crate::samples::Samples::from_bytes(&all.concat());
                 let way = &mut self.measured.ways[way_idx];
                 if idx == 0 { way.hooks_us = samples } else { way.hooks_cpu_us = samples }
