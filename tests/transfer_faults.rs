@@ -67,6 +67,7 @@ fn a_frozen_worker_is_reported_at_our_deadline_and_its_pages_stay_quarantined_un
     let world = World::new(PAIR);
     world.workers[0].engine.freeze();
     let (offer, current) = computed(&world, ID.0, 3, 5, 4);
+    until("its layers", || world.ranks[0].engine.submits().len() == 4);
     let manager = &world.ranks[0].manager;
     let error = pass_time(&world, || fails(&world, &offer));
     let cause = &*error.cause;
@@ -271,8 +272,10 @@ fn a_chunk_after_a_forward_that_was_not_ended_does_not_go_behind_an_earlier_forw
     // No hook fires, and nobody says that the forward ended; the next chunk has no page.
     world.open(ID.0, 2, &chunks[1]);
     world.open(ID.0, 4, &[]);
+    let num_events = rank.stream.num_events();
     thread::scope(|scope| {
         let finishing = scope.spawn(|| rank.manager.finish(ID, &[], LONG));
+        until("it has recorded its event", || rank.stream.num_events() > num_events);
         thread::sleep(Duration::from_millis(20));
         assert!(!finishing.is_finished());
         world.write_all(&chunks[1], 1);

@@ -282,7 +282,7 @@ fn a_worker_killed_in_the_middle_fails_the_request_and_its_pages_are_quarantined
         decode.signal(Signal::STOP);
         let offer = prefill.begin(&mut decode, &group);
         let begun = Instant::now();
-        while prefill.manager.load().num_batches == 0 {
+        while prefill.manager.progress(offer.request).unwrap().num_batches == 0 {
             assert!(begun.elapsed() < LONG && prefill.manager.failure(offer.request).is_none());
             thread::sleep(Duration::from_millis(1));
         }

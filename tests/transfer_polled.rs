@@ -25,7 +25,7 @@ use cpkv::units::PageId;
 use one_request::{ID, one_request};
 use polled::polled;
 use transfer::{FOREVER, LONG, Making, SMALL, Shape, World, until};
-use watched::{Call, blocked, hand_in, manager_on};
+use watched::{Call, blocked, hand_in, manager_on, start};
 
 const ONE: Shape = Shape { ranks: 1, workers: 1, ..SMALL };
 
@@ -114,7 +114,7 @@ fn a_polled_request_over_a_frozen_engine_fails_at_the_batchs_deadline() {
     rank.stream.fire_all();
     until("every layer is with the engine", || {
         assert!(rank.manager.poll_finish(ID, &[]).is_pending());
-        rank.manager.load().num_batches == 3
+        rank.manager.progress(ID).unwrap().num_batches == 3
     });
     assert!(!rank.manager.progress(ID).unwrap().is_caught_up);
     let submits = rank.engine.submits();
@@ -141,7 +141,7 @@ fn a_request_is_caught_up_once_all_that_was_handed_in_is_complete() {
     assert!(!is_caught_up());
     rank.engine.hold();
     rank.stream.fire_all();
-    until("a submit", || rank.manager.load().num_batches == 1);
+    until("a submit", || rank.manager.progress(ID).unwrap().num_batches == 1);
     assert!(!is_caught_up());
     rank.engine.release_all();
     until("it is complete", is_caught_up);
@@ -168,6 +168,42 @@ fn a_polled_request_fails_in_time_although_the_engine_keeps_every_worker() {
     };
     drop(leave);
     assert!(matches!(*error.cause, Cause::TransferTimeout { payload: Payload::Layer(0), .. }), "{error}");
+}
+
+/// Nobody asks for what was not sent yet either.
+#[test]
+fn requests_that_no_thread_comes_to_send_fail_in_time_however_rarely_they_are_polled() {
+    let world = World::new(ONE);
+    let (engine, has_entered, leave) =
+        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
+    let options = ManagerOptions {
+        event_timeout: Duration::from_millis(300),
+        transfer_timeout: Duration::from_millis(30),
+        ..ManagerOptions::default()
+    };
+    let manager = start(&world, engine, Arc::new(CpuDevice), options);
+    hand_in(&world, &manager, 0..1);
+    has_entered.recv_timeout(LONG).unwrap();
+    manager.end_forward().unwrap();
+    hand_in(&world, &manager, 1..2);
+    manager.end_forward().unwrap();
+    world.ranks[0].stream.fire_all();
+    assert_eq!((manager.load().num_requests, manager.load().num_batches), (2, 1));
+    let mut answers = [None, None];
+    let begun = Instant::now();
+    while answers.contains(&None) {
+        assert!(begun.elapsed() < LONG / 2, "never ready: {answers:?}");
+        for (id, answer) in (0..).map(RequestId).zip(&mut answers) {
+            if let Poll::Ready(Err(error)) = manager.poll_finish(id, &[]) {
+                *answer = Some(*error.cause);
+            }
+        }
+        thread::sleep(Duration::from_millis(250));
+    }
+    drop(leave);
+    let [Some(first), Some(second)] = answers else { panic!("{answers:?}") };
+    assert!(matches!(first, Cause::TransferTimeout { payload: Payload::Layer(0), .. }), "{first}");
+    assert!(matches!(second, Cause::NoThread { payload: Payload::Layer(0), .. }), "{second}");
 }
 
 #[test]

@@ -97,6 +97,26 @@ pub(crate) fn manager_on(
     device: Arc<dyn Device>,
     transfer_timeout: Duration,
 ) -> TransferManager {
+    start(world, engine, device, ManagerOptions { transfer_timeout, ..ManagerOptions::default() })
+}
+
+/// The same, and its clock is the world's, which stands still until it is moved.
+pub(crate) fn manager_by_the_worlds_clock(
+    world: &World,
+    engine: Arc<dyn TransferEngine>,
+    device: Arc<dyn Device>,
+    transfer_timeout: Duration,
+) -> TransferManager {
+    let clock = Arc::clone(&world.clock);
+    start(world, engine, device, ManagerOptions { transfer_timeout, clock, ..ManagerOptions::default() })
+}
+
+pub(crate) fn start(
+    world: &World,
+    engine: Arc<dyn TransferEngine>,
+    device: Arc<dyn Device>,
+    options: ManagerOptions,
+) -> TransferManager {
     let rank = &world.ranks[0];
     let parts = ManagerParts {
         engine,
@@ -105,13 +125,7 @@ pub(crate) fn manager_on(
         gate: PoisonGate::default(),
         source: rank.source.clone(),
     };
-    let options = ManagerOptions {
-        num_threads: 1,
-        min_prompt_tokens: 0,
-        transfer_timeout,
-        ..ManagerOptions::default()
-    };
-    TransferManager::start(parts, options).unwrap()
+    TransferManager::start(parts, ManagerOptions { num_threads: 1, min_prompt_tokens: 0, ..options }).unwrap()
 }
 
 /// Requests of two pages each, registered with `manager`; their layer 0 is handed in.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::clock::{Clock, Until};
 use super::context::Context;
 use super::extras::AuxBlock;
+use super::failure::{Cause, Payload};
 use super::ids::RequestId;
 use super::ledger::PartIdx;
 use super::pace::Pace;
@@ -24,6 +25,17 @@ pub(super) enum Work {
     Aux(Vec<AuxBlock>),
     /// The completion records.
     Records,
+}
+
+impl Work {
+    /// What it is, in a failure.
+    pub(super) const fn payload(&self) -> Payload {
+        match self {
+            Self::Layer(_, layer) => Payload::Layer(*layer),
+            Self::Aux(_) => Payload::Aux,
+            Self::Records => Payload::Record,
+        }
+    }
 }
 
 /// Something of a request to be sent, once its event has fired.
@@ -168,6 +180,20 @@ impl Board {
     /// What is left to be sent.
     pub(super) fn num_jobs(&self) -> usize {
         self.jobs.len() + self.endings.len()
+    }
+
+    /// Requests of which something should have been sent by now, and why it was not.
+    pub(super) fn late(&self, clock: &dyn Clock) -> Vec<(Arc<Context>, Cause)> {
+        let jobs = self.jobs.iter().chain(&self.endings).filter(|job| job.until.has_passed(clock));
+        let late = jobs.map(|job| {
+            let (payload, waited_ms) = (job.work.payload(), job.until.waited_ms(clock));
+            let cause = match job.event.as_ref().is_none_or(|event| event.query()) {
+                true => Cause::NoThread { payload, waited_ms },
+                false => Cause::EventTimeout { payload, waited_ms },
+            };
+            (Arc::clone(&job.context), cause)
+        });
+        late.collect()
     }
 
     /// Whether anything is left to be sent.

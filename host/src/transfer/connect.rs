@@ -47,7 +47,8 @@ pub enum ConnectError {
 
 impl DecodeGroup {
     /// Makes the workers whose `hellos` these are, in any order, known to `engine`, once each of them fits `source` and its
-    /// `geometry`.
+    /// `geometry`. Each has an engine of its own. A worker that `engine` knew already, started anew or not, is known anew:
+    /// requests to it from before fail at their next submit.
     ///
     /// # Errors
     /// [`ConnectError`]: the first that does not fit; the engine then knows none of them.

@@ -113,10 +113,20 @@ impl Desk {
         waited.unwrap_or_else(PoisonError::into_inner).0.num_looks()
     }
 
-    /// Looks at deadlines alone: for callers, while the engine keeps every worker, and nobody can ask it.
+    /// Looks at deadlines alone, also of what was not sent yet: for callers, while the engine keeps every worker, and nobody can
+    /// ask it.
     pub(super) fn expire(&self) {
-        let contexts = self.lock().contexts();
-        let num_late = contexts.iter().filter(|context| context.expire()).count();
+        let board = self.lock();
+        let (contexts, unsent) = (board.contexts(), board.late(&*self.shared.clock));
+        drop(board);
+        let mut num_late = contexts.iter().filter(|context| context.expire()).count();
+        for (context, cause) in unsent {
+            let mut state = context.lock();
+            if state.may_send() {
+                state.fail(cause);
+                num_late += 1;
+            }
+        }
         if num_late > 0 {
             self.tell(&mut self.lock());
         }

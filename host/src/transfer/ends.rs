@@ -111,7 +111,8 @@ impl TransferManager {
         let mut board = self.desk.lock();
         let context = board.context(request).ok_or_else(|| refused(request, Cause::NotRegistered))?;
         let num_workers = context.decode.workers().len();
-        if let Some(aux) = aux.iter().find(|aux| aux.worker as usize >= num_workers) {
+        let strange = aux.iter().find(|aux| aux.worker as usize >= num_workers);
+        if let Some(aux) = strange.filter(|_| !board.is_closed(request)) {
             return Err(refused(request, Cause::AuxWorker { worker: aux.worker, num_workers }));
         }
         if board.is_open(request) && context.lock().may_send() {

@@ -52,7 +52,10 @@ impl EngineBatch {
         match &state.outcome {
             Some(Ok(())) => return Ok(BatchState::Done),
             Some(Err(error)) => return Err(error.clone()),
-            None if state.is_asked || state.asked_in == look => return Ok(BatchState::InFlight),
+            // Given up: who asks began to before that, and does not hold it any more.
+            None if state.is_given_up || state.is_asked || state.asked_in == look => {
+                return Ok(BatchState::InFlight);
+            }
             None => (state.is_asked, state.asked_in) = (true, look),
         }
         drop(state);
@@ -140,6 +143,9 @@ mod tests {
         assert_eq!(pair.sender.counters().num_cancelled, 0);
         engine_batch.give_up(&pair.sender);
         assert_eq!(pair.sender.counters().num_cancelled, 1);
+        // A look that had begun by then.
+        assert_eq!(engine_batch.ask(&pair.sender, 2), Ok(BatchState::InFlight));
+        assert_eq!(pair.sender.counters().num_polls, 1, "the engine was asked about a batch it abandoned");
     }
 
     #[test]

@@ -82,6 +82,17 @@ pub enum Cause {
         /// How long, in milliseconds.
         waited_ms: u64,
     },
+    /// No transfer thread came to send it.
+    #[error(
+        "{payload}: no transfer thread came to send it within {waited_ms} ms: the engine keeps them all: see what it waits for, \
+         or start more of them"
+    )]
+    NoThread {
+        /// What is not sent.
+        payload: Payload,
+        /// How long since it was handed in, in milliseconds.
+        waited_ms: u64,
+    },
     /// The compute stream failed before the event.
     #[error("{payload}: the compute stream failed before its write event: {source}")]
     Event {

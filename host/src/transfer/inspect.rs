@@ -24,9 +24,11 @@ impl TransferManager {
             sent: state.num(PageState::Sent),
             unknown: state.num(PageState::Unknown),
             is_quiet: state.is_quiet(),
-            is_caught_up: state.may_send()
+            is_caught_up: context.is_per_layer
+                && state.may_send()
                 && state.is_idle()
                 && state.counts.processed == context.num_enqueued(),
+            num_batches: state.sent.num_batches,
         })
     }
 
@@ -38,10 +40,8 @@ impl TransferManager {
         let mut load = Load { num_requests: contexts.len(), num_queued, ..Load::default() };
         for context in contexts {
             let state = context.lock();
-            for flight in state.flights.iter().filter(|flight| flight.engine_batch.is_some()) {
-                load.num_batches += 1;
-                load.bytes += flight.span.bytes;
-            }
+            load.num_batches += state.flights.len();
+            load.bytes += state.flights.iter().map(|flight| flight.span.bytes).sum::<u64>();
         }
         load
     }

@@ -7,7 +7,7 @@ use cpkv_kernels::now_ns;
 use super::context::Context;
 use super::desk::Desk;
 use super::finish::Ending;
-use super::wait::Stall;
+use super::wait::{LONGEST_BETWEEN_POLLS, Stall};
 
 /// The ends that polls carry on.
 #[derive(Default)]
@@ -17,10 +17,11 @@ impl Polled {
     /// Begins to carry on the end of a request.
     pub(super) fn insert(&self, desk: &Desk, ending: Ending) {
         let begun_ns = now_ns();
-        self.lock().push((ending, Stall::begin(begun_ns)));
         let mut board = desk.lock();
+        // First: another caller may carry it to its end as soon as it is among the others.
         board.pace.begin_wait(begun_ns);
         desk.wake(board);
+        self.lock().push((ending, Stall::begin(begun_ns)));
     }
 
     /// Carries on the end of a request as far as it goes without waiting. Nothing, where no poll began it.
@@ -32,7 +33,7 @@ impl Polled {
         let (ending, stall) = &mut endings[idx];
         // Where the engine keeps every worker, somebody else has to look at deadlines.
         let has_threads = desk.shared.options.num_threads > 0;
-        if has_threads && stall.lasts(desk.lock().num_looks(), now_ns()) {
+        if has_threads && stall.lasts(desk.lock().num_looks(), now_ns(), LONGEST_BETWEEN_POLLS) {
             desk.expire();
         }
         if ending.advance(desk) {

@@ -32,9 +32,11 @@ pub struct Progress {
     pub unknown: u64,
     /// Whether nothing of the request touches memory on either side.
     pub is_quiet: bool,
-    /// Whether all layers that were handed in are complete, of a request that has not failed: pages of which every layer was may
-    /// be written again.
+    /// Whether all layers that were handed in are complete: pages of which every layer was may be written again. Never of a request
+    /// that failed, or goes as a whole.
     pub is_caught_up: bool,
+    /// Batches that the engine took so far.
+    pub num_batches: u64,
 }
 
 /// What a manager has to do yet, for callers that admit no more than the links carry.
@@ -44,7 +46,7 @@ pub struct Load {
     pub num_requests: usize,
     /// Layers, aux blocks and records that wait for their event, or for a thread.
     pub num_queued: usize,
-    /// Batches that the engine has; one that several requests share counts for each.
+    /// Batches that the engine has, or is being given; one that several requests share counts for each.
     pub num_batches: usize,
     /// Their bytes, without epoch words.
     pub bytes: u64,

@@ -9,7 +9,7 @@ use cpkv_kernels::now_ns;
 
 use super::board::{Board, Job, Next, Work};
 use super::desk::Desk;
-use super::failure::{Cause, Payload};
+use super::failure::Cause;
 use super::send::{self, LayerOf};
 use super::start_error::StartError;
 use crate::deadline::Deadline;
@@ -120,14 +120,9 @@ fn process(desk: &Desk, jobs: &[Job], number: u32) {
 /// What came of a job's event. A request that may send nothing any more asks no stream.
 fn has_fired(desk: &Desk, job: &Job) -> Result<(), Cause> {
     let Job { context, work, event, until } = job;
-    let payload = match work {
-        Work::Layer(_, layer) => Payload::Layer(*layer),
-        Work::Aux(_) => Payload::Aux,
-        Work::Records => Payload::Record,
-    };
     let may_send = context.lock().may_send();
     let event = event.as_ref().filter(|_| may_send);
-    event.map_or(Ok(()), |event| desk.shared.outcome_of(event, payload, *until))
+    event.map_or(Ok(()), |event| desk.shared.outcome_of(event, work.payload(), *until))
 }
 
 /// The next job on the caller's thread, if its event has fired; whether it had.

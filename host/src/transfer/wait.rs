@@ -16,6 +16,8 @@ use super::threads;
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// Workers that have not begun a look for so long are kept by the engine: they look every 20 ms where there is nothing to do.
 const STALLED: Duration = Duration::from_millis(500);
+/// What the time between two polls counts as at most: several must see no look.
+pub(super) const LONGEST_BETWEEN_POLLS: Duration = Duration::from_millis(200);
 /// The pause of a caller that works itself, where there is nothing to do.
 const DRIVEN_PAUSE: Duration = Duration::from_micros(100);
 
@@ -51,10 +53,10 @@ impl Stall {
         Self { num_looks: 0, seen_ns: now_ns, lasted: Duration::ZERO }
     }
 
-    /// Whether no look has begun for long. Counts pauses, each with what it may last at most: a process that was stopped for an
-    /// hour has not waited for one.
-    pub(super) fn lasts(&mut self, num_looks: u64, now_ns: u64) -> bool {
-        let passed = Duration::from_nanos(now_ns.saturating_sub(self.seen_ns)).min(LONGEST_PAUSE);
+    /// Whether no look has begun for long. Counts pauses, each with `longest` at most: a process that was stopped for an hour has
+    /// not waited for one.
+    pub(super) fn lasts(&mut self, num_looks: u64, now_ns: u64, longest: Duration) -> bool {
+        let passed = Duration::from_nanos(now_ns.saturating_sub(self.seen_ns)).min(longest);
         let has_looked = std::mem::replace(&mut self.num_looks, num_looks) != num_looks;
         self.seen_ns = now_ns;
         self.lasted = if has_looked { Duration::ZERO } else { self.lasted + passed };
@@ -80,7 +82,7 @@ pub(super) fn await_true(desk: &Desk, until: Until, mut is_done: impl FnMut() ->
         }
         if desk.shared.options.num_threads > 0 {
             let num_looks = desk.await_step(num_steps, LONGEST_PAUSE.min(until.remaining(clock)));
-            if stall.lasts(num_looks, now_ns()) {
+            if stall.lasts(num_looks, now_ns(), LONGEST_PAUSE) {
                 desk.expire();
             }
         } else if !threads::step(desk) {
@@ -131,24 +133,24 @@ mod tests {
     fn workers_that_look_are_not_stalled_and_those_that_do_not_are_after_a_while() {
         let mut stall = Stall::begin(0);
         let pause = nanos(LONGEST_PAUSE);
-        assert!(!(1..1000).any(|at| stall.lasts(at, at * pause)));
-        let first = (0..1000).position(|at| stall.lasts(1000, (1000 + at) * pause));
+        assert!(!(1..1000).any(|at| stall.lasts(at, at * pause, LONGEST_PAUSE)));
+        let first = (0..1000).position(|at| stall.lasts(1000, (1000 + at) * pause, LONGEST_PAUSE));
         assert_eq!(first, Some(25));
-        assert!(!stall.lasts(1001, 3000 * pause), "one look, and it begins anew");
+        assert!(!stall.lasts(1001, 3000 * pause, LONGEST_PAUSE), "one look, and it begins anew");
     }
 
     #[test]
     fn a_process_that_was_stopped_has_not_waited() {
         let mut stall = Stall::begin(0);
-        assert!(!stall.lasts(7, 1));
-        assert!(!stall.lasts(7, nanos(Duration::from_secs(3600))));
+        assert!(!stall.lasts(7, 1, LONGEST_BETWEEN_POLLS));
+        assert!(!stall.lasts(7, nanos(Duration::from_secs(3600)), LONGEST_BETWEEN_POLLS));
     }
 
     #[test]
     fn callers_that_are_woken_all_the_time_see_a_stall_as_well() {
         let mut stall = Stall::begin(0);
-        stall.lasts(7, 0);
-        let first = (1..10_000).position(|at: u64| stall.lasts(7, at * 100_000));
+        stall.lasts(7, 0, LONGEST_PAUSE);
+        let first = (1..10_000).position(|at: u64| stall.lasts(7, at * 100_000, LONGEST_PAUSE));
         assert_eq!(first, Some(4999));
     }
 }
