@@ -122,8 +122,7 @@ fn a_timeout_names_the_two_absent_processes_and_no_others_and_a_new_group_works(
         if is_absent {
             assert!(waited < TIMEOUT, "a late rank waited {waited:?} for what it could have read");
         } else {
-            // Another rank's clock may have started earlier.
-            assert!((TIMEOUT / 2..TIMEOUT * 5).contains(&waited), "{waited:?}");
+            assert!(waited < TIMEOUT * 5, "{waited:?}");
             meet(&setup, "reported");
         }
         let GroupError::Fault(Fault::Barrier { by, epoch, missing, tag, .. }) = &error else {

@@ -75,7 +75,7 @@ fn bytes_are_counted_by_the_rank_they_are_read_from() {
 #[test]
 fn a_rank_delayed_on_purpose_is_named_as_late_with_its_delay() {
     const LATE: Rank = Rank(2);
-    const DELAY: Duration = Duration::from_millis(60);
+    const DELAY: Duration = Duration::from_millis(300);
     // Fire when the streams of the others have come to the second layer.
     let arrivals: Mutex<Vec<Arc<dyn Event>>> = Mutex::new(Vec::new());
     let all = on_threads(4, |setup| {
@@ -95,8 +95,8 @@ fn a_rank_delayed_on_purpose_is_named_as_late_with_its_delay() {
         if setup.rank() == LATE {
             let arrived = std::mem::take(&mut *arrivals.lock().unwrap());
             arrived.iter().for_each(|event| event.wait(Deadline::after(LONG)).unwrap());
-            // Twice: between its event and its barrier a stream may be without a processor for a while.
-            thread::sleep(2 * DELAY);
+            // Far more: between its event and its barrier a stream may be without a processor for a while.
+            thread::sleep(10 * DELAY);
             flight.compose_layer(1, &inputs[1]).unwrap();
         }
         flight.compose_layer(2, &inputs[2]).unwrap();

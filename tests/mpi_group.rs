@@ -16,9 +16,12 @@ use cpkv::symm::{Export, Mapping, MemfdBackend, SymmBackend, SymmError};
 use cpkv::units::{GroupSize, Rank, RankSet};
 use rustix::process::{Signal, getpid, kill_process};
 
-use support::{Ending, MpiJob, hex, is_running, report, socket_exists, under_mpirun, unhex};
+use support::{
+    Ending, MpiJob, hex, is_running, report, socket_exists, under_mpirun, unhex, wait_for_reports,
+};
 
-const SHORT: Duration = Duration::from_millis(700);
+/// Long enough for ranks that come, on a busy machine.
+const SHORT: Duration = Duration::from_secs(2);
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
@@ -120,7 +123,10 @@ fn a_rank_that_leaves_early_is_named() {
     under_mpirun(&job, "a_rank_that_leaves_early_is_named", || {
         let group = group();
         group.barrier("together", soon()).unwrap();
+        report("TOGETHER");
         if group.rank() == Rank(1) {
+            // Not before the others are through: messages could still be on their way.
+            wait_for_reports(0..3, "TOGETHER");
             leave_without_finalize(3);
         }
         expect_missing(&group, &[1]);
@@ -288,8 +294,10 @@ fn a_rank_killed_before_its_export_is_named() {
     under_mpirun(&job, "a_rank_killed_before_its_export_is_named", || {
         let group = group();
         group.barrier("together", soon()).unwrap();
+        report("TOGETHER");
         let mine = MemfdBackend.allocate(REGION_BYTES).unwrap();
         if group.rank() == Rank(2) {
+            wait_for_reports(0..3, "TOGETHER");
             die();
         }
         let _export = MemfdBackend.export(&mine, soon()).unwrap();
@@ -305,9 +313,10 @@ fn a_rank_killed_after_its_export_is_named_and_leaves_nothing() {
         let group = group();
         let pids = group.all_gather("pids", &std::process::id().to_le_bytes(), soon()).unwrap();
         let (_mine, _export, handles) = register(&group);
+        report("REGISTERED");
         if group.rank() == Rank(1) {
             // Not before the others have its handle: eager messages could still be on their way.
-            thread::sleep(SHORT);
+            wait_for_reports(0..3, "REGISTERED");
             die();
         }
         let pid = u32::from_le_bytes(pids[1][..].try_into().unwrap());

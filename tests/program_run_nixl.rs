@@ -6,8 +6,9 @@
 mod program;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,47 +56,71 @@ fn is_decode_worker(pid: &i32) -> bool {
     line.split(|&byte| byte == 0).any(|word| word == b"decode-worker")
 }
 
-/// Starts a run without an end, waits until it is at work, and signals one decode worker.
-fn disturb(command: &mut Command, mark: &str, signal: Signal) -> (Child, i32, thread::JoinHandle<String>) {
-    require_library();
-    command.env(MARK, mark).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("round 2") {
-        line.clear();
-        assert!(errors.read_line(&mut line).unwrap() > 0, "it ended before it was at work");
-    }
-    let victim = marked(mark).into_iter().find(is_decode_worker).expect("a decode worker");
-    kill_process(Pid::from_raw(victim).unwrap(), signal).unwrap();
-    let rest = thread::spawn(move || {
-        let mut text = String::new();
-        errors.read_to_string(&mut text).unwrap();
-        text
-    });
-    (child, victim, rest)
+/// A run without an end, of which one decode worker was signalled. Dropped, it and all its processes are killed.
+struct Disturbed {
+    child: Child,
+    mark: String,
+    victim: i32,
+    /// What it says on standard error, line by line.
+    lines: mpsc::Receiver<String>,
 }
 
-/// The run fails, soon, says all of `words`, and leaves no process behind.
-fn expect_end(
-    (mut child, victim, rest): (Child, i32, thread::JoinHandle<String>),
-    mark: &str,
-    words: &[&str],
-) {
-    let started = Instant::now();
-    let code = wait(&mut child);
-    assert!(started.elapsed() < SOON, "after {:?}", started.elapsed());
-    let said = rest.join().unwrap();
-    assert_eq!(code, Some(1), "{said}");
-    for word in words {
-        // Which rank speaks first is a matter of luck, and each says it its way.
-        let is_said = word.split('|').any(|way| said.contains(way));
-        assert!(is_said, "no `{word}` (process {victim}) in {said}");
+impl Drop for Disturbed {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        for pid in marked(&self.mark).into_iter().filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let _ = self.child.wait();
     }
-    let gone = Instant::now();
-    while !marked(mark).is_empty() {
-        assert!(gone.elapsed() < Duration::from_secs(20), "left behind: {:?}", marked(mark));
-        thread::sleep(Duration::from_millis(20));
+}
+
+/// Starts a run without an end, waits until it is at work, and signals one decode worker.
+fn disturb(command: &mut Command, mark: &str, signal: Signal) -> Disturbed {
+    require_library();
+    let mark = format!("{mark}-{}", std::process::id());
+    command.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let errors = BufReader::new(child.stderr.take().unwrap());
+    let (said, lines) = mpsc::channel();
+    let mut disturbed = Disturbed { child, mark, victim: 0, lines };
+    // Nobody waits for it: it ends with the last process that holds the pipe.
+    thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| said.send(line)));
+    let begun = Instant::now();
+    while !disturbed.line(begun).expect("it ended before it was at work").contains("round 2") {}
+    disturbed.victim = marked(&disturbed.mark).into_iter().find(is_decode_worker).expect("a decode worker");
+    kill_process(Pid::from_raw(disturbed.victim).unwrap(), signal).unwrap();
+    disturbed
+}
+
+impl Disturbed {
+    /// The next line; `None` at the end. A panic where that takes long, counted from `begun`.
+    fn line(&self, begun: Instant) -> Option<String> {
+        match self.lines.recv_timeout(SOON.saturating_sub(begun.elapsed())) {
+            Ok(line) => Some(line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("still silent after {SOON:?}"),
+        }
+    }
+
+    /// It fails, soon, says all of `words`, and leaves no process behind.
+    fn expect_end(mut self, words: &[&str]) {
+        let started = Instant::now();
+        let code = wait(&mut self.child);
+        assert!(started.elapsed() < SOON, "after {:?}", started.elapsed());
+        let ended = Instant::now();
+        let said = std::iter::from_fn(|| self.line(ended)).collect::<Vec<_>>().join("\n");
+        assert_eq!(code, Some(1), "{said}");
+        for word in words {
+            // Which rank speaks first is a matter of luck, and each says it its way.
+            let is_said = word.split('|').any(|way| said.contains(way));
+            assert!(is_said, "no `{word}` (process {}) in {said}", self.victim);
+        }
+        let gone = Instant::now();
+        while !marked(&self.mark).is_empty() {
+            assert!(gone.elapsed() < Duration::from_secs(20), "left behind: {:?}", marked(&self.mark));
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
@@ -116,7 +141,7 @@ fn a_killed_decode_worker_is_named_and_nothing_is_left_behind() {
     let mark = "killed-threads";
     let mut command = cpkv();
     let disturbed = disturb(endless(&mut command).args(["--ranks", "2"]), mark, Signal::KILL);
-    expect_end(disturbed, mark, &["decode worker ", "SIGKILL"]);
+    disturbed.expect_end(&["decode worker ", "SIGKILL"]);
 }
 
 #[test]
@@ -124,7 +149,7 @@ fn a_frozen_decode_worker_is_named_within_the_timeout_and_nothing_is_left_behind
     let mark = "frozen-threads";
     let mut command = cpkv();
     let disturbed = disturb(endless(&mut command).args(["--ranks", "2"]), mark, Signal::STOP);
-    expect_end(disturbed, mark, &["decode worker ", "stopped?"]);
+    disturbed.expect_end(&["decode worker |peer decode-", "stopped?"]);
 }
 
 #[test]
@@ -138,7 +163,7 @@ fn a_missing_library_is_an_error_with_the_remedy() {
 
 #[cfg(feature = "mpi")]
 mod under_mpirun {
-    use super::{SMALL, Signal, disturb, endless, expect_end, expect_identical, require_library};
+    use super::{SMALL, Signal, disturb, endless, expect_identical, require_library};
     use crate::program::cpkv_under_mpirun;
 
     #[test]
@@ -154,7 +179,7 @@ mod under_mpirun {
         let mark = "killed-processes";
         let mut command = cpkv_under_mpirun(3);
         let disturbed = disturb(endless(&mut command), mark, Signal::KILL);
-        expect_end(disturbed, mark, &["decode worker |peer decode-"]);
+        disturbed.expect_end(&["decode worker |peer decode-"]);
     }
 
     #[test]

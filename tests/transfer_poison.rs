@@ -24,7 +24,7 @@ const STOPS_AT: usize = 2;
 
 #[test]
 fn nothing_is_sent_behind_a_poisoned_barrier_and_every_rank_says_who_was_missing() {
-    let options = GroupOptions { barrier_timeout: Duration::from_secs(2), ..GroupOptions::default() };
+    let options = GroupOptions { barrier_timeout: Duration::from_secs(4), ..GroupOptions::default() };
     let groups = on_threads(3, |setup| {
         let (bootstrap, device) = (Arc::clone(&setup.bootstrap), Arc::clone(&setup.device));
         Mutex::new(Group::register(bootstrap, device, Arc::clone(&setup.backend), options).unwrap())

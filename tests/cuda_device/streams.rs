@@ -98,7 +98,7 @@ fn events_fire_in_order_on_the_clock_of_the_host() {
             let (first, second) = (first.fired_at_ns().unwrap(), second.fired_at_ns().unwrap());
             assert!(second - first >= 19_000_000, "{first} {second}");
             // Anchor and event are each seen a little late.
-            let slack = 500_000_000;
+            let slack = 5_000_000_000;
             assert!(before - slack < first && second < after + slack, "{before} {first} {second} {after}");
         };
         check();

@@ -75,7 +75,7 @@ fn a_barrier_that_waits_is_named_though_other_work_was_queued_behind_it() {
 
 #[test]
 fn a_slow_kernel_is_waited_for_as_long_as_the_deadline_allows() {
-    in_child(&[("CPKV_VGPU_FAULTS", "slow=300000,slow-host=300000")], || {
+    in_child(&[("CPKV_VGPU_FAULTS", "slow=1200000,slow-host=1200000")], || {
         let lab = Lab::open();
         lab.nothing().unwrap();
         expect_deadline(lab.stream.synchronize(within_ms(100)), "zero");

@@ -100,6 +100,7 @@ int ncclCommGetAsyncError(struct comm *comm, int *state) {
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, struct comm *comm, void *stream) {
     (void)stream;
     if (from != to || type != 1 || op != 0) return INVALID_ARGUMENT;
+    say("sum", comm->rank);
     pthread_mutex_lock(&lock);
     struct group *group = comm->group;
     int failed = group->num_sums >= behaviour("sum_fails", 1 << 30);

@@ -27,7 +27,7 @@ fn lost(prefill: &mut Actor, peer: u32, block: (u64, u64, u64)) {
     let error = prefill.write(peer, &[block]).unwrap_err();
     assert!(error.problem.starts_with("PeerLost"), "{}", error.text);
     assert_eq!(error.peer.as_deref(), Some("decode"));
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_frozen_peer_is_reported_at_our_deadline_and_the_process_ends_cleanly() {
     let waited = begun.elapsed();
     assert!(late.problem.starts_with("Deadline"), "{}", late.text);
     assert_eq!((late.call.as_str(), late.peer.as_deref()), ("wait", Some("decode")));
-    assert!(waited > Duration::from_millis(500) && waited < Duration::from_secs(5), "{waited:?}");
+    assert!(waited > Duration::from_millis(500) && waited < PATIENCE / 2, "{waited:?}");
     // Still in flight, and not known to be quiet.
     assert_eq!(prefill.number(Command::Poll { batch }).unwrap(), 0);
     assert_eq!(prefill.number(Command::Abandon { batch }).unwrap(), 0);

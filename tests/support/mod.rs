@@ -60,7 +60,7 @@ impl MpiJob {
     pub(crate) fn new(num_ranks: u32) -> Self {
         Self {
             num_ranks,
-            timeout: Duration::from_secs(120),
+            timeout: Duration::from_secs(240),
             extra_args: Vec::new(),
             finishing: (0..num_ranks).collect(),
             must_succeed: true,
@@ -167,6 +167,19 @@ pub(crate) fn report(line: &str) {
     let path = Path::new(&folder).join(own_rank());
     let mut file = fs::OpenOptions::new().create(true).append(true).open(path).expect("a report");
     file.write_all(format!("{line}\n").as_bytes()).expect("a report");
+}
+
+/// Waits, in a rank, until each of `ranks` has handed in `line`. No message of MPI is needed for this: who has waited may die.
+pub(crate) fn wait_for_reports(ranks: impl IntoIterator<Item = u32>, line: &str) {
+    let folder = std::env::var(REPORTS_VARIABLE).expect("a rank has a folder to report to");
+    let started = Instant::now();
+    for rank in ranks {
+        let path = Path::new(&folder).join(rank.to_string());
+        while !fs::read_to_string(&path).is_ok_and(|lines| lines.lines().any(|said| said == line)) {
+            assert!(started.elapsed() < Duration::from_secs(60), "rank {rank} did not say `{line}`");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
 }
 
 fn own_rank() -> String {

@@ -107,9 +107,11 @@ pub(crate) fn kill(pid: u32) {
 
 /// This process is frozen; returns when another one has thawed it.
 pub(crate) fn freeze() {
-    kill_process(getpid(), Signal::STOP).expect("a process may stop itself");
-    // The signal may reach another thread first, which then stops this one.
-    thread::sleep(Duration::from_millis(50));
+    unsafe extern "C" {
+        safe fn raise(signal: i32) -> i32;
+    }
+    // To this very thread: one to the process may reach another thread first, and this one would go on for a while.
+    assert_eq!(raise(Signal::STOP.as_raw()), 0, "a thread may stop its process");
 }
 
 /// Freezes process `pid`.

@@ -132,6 +132,14 @@ impl<T> Seat<T> {
     }
 }
 
+#[cfg(test)]
+impl<T> Seat<T> {
+    /// Whether this rank is in an exchange that others have not come to.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.shared.lock().arrived[self.rank.idx()].is_some()
+    }
+}
+
 impl<T> Drop for Seat<T> {
     fn drop(&mut self) {
         self.shared.lock().gone.insert(self.rank);

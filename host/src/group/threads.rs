@@ -74,6 +74,7 @@ fn bootstrap_error(failure: Failure, me: Rank, call: &'static str) -> BootstrapE
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, mpsc};
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -81,7 +82,8 @@ mod tests {
     use crate::units::RankSet;
 
     const LONG: Duration = Duration::from_secs(60);
-    const SHORT: Duration = Duration::from_millis(60);
+    /// Long enough for ranks that come, on a busy machine.
+    const SHORT: Duration = Duration::from_secs(3);
 
     /// Runs `body` on one thread for each rank; the results by rank.
     fn on_ranks<T: Send>(num_ranks: u32, body: impl Fn(ThreadBootstrap) -> T + Sync) -> Vec<T> {
@@ -113,12 +115,17 @@ mod tests {
 
     #[test]
     fn a_late_rank_is_named_exactly_and_the_group_stays_failed() {
+        let (gave_up, has_given_up) = mpsc::channel();
+        let has_given_up = Mutex::new(has_given_up);
         let errors = on_ranks(4, |group| {
             if group.rank() == Rank(2) {
-                thread::sleep(SHORT * 4);
+                has_given_up.lock().unwrap().recv_timeout(LONG).unwrap();
             }
             let timeout = if group.rank() == Rank(0) { SHORT } else { LONG };
             let first = group.barrier("meet", Deadline::after(timeout)).unwrap_err();
+            if group.rank() == Rank(0) {
+                gave_up.send(()).unwrap();
+            }
             let again = group.barrier("again", Deadline::after(LONG)).unwrap_err();
             assert_eq!(first, again);
             first
@@ -177,12 +184,20 @@ mod tests {
     #[test]
     fn two_threads_of_one_rank_take_turns() {
         let mut ranks = ThreadBootstrap::group(GroupSize::new(2).unwrap());
-        let (_one, zero) = (ranks.pop().unwrap(), ranks.pop().unwrap());
+        let (one, zero) = (ranks.pop().unwrap(), ranks.pop().unwrap());
         thread::scope(|scope| {
-            scope.spawn(|| zero.barrier("first", Deadline::after(SHORT * 5)).unwrap_err());
-            thread::sleep(SHORT);
+            // Dropped with this closure: then the first call ends, too.
+            let one = one;
+            let first = scope.spawn(|| zero.barrier("first", Deadline::after(LONG)));
+            while !zero.seat.is_waiting() {
+                assert!(!first.is_finished(), "it met nobody");
+                thread::yield_now();
+            }
             let error = zero.barrier("second", Deadline::after(Duration::from_millis(5))).unwrap_err();
-            assert!(matches!(error, BootstrapError::Busy { call: "second", rank: Rank(0), .. }));
+            assert!(matches!(error, BootstrapError::Busy { call: "second", rank: Rank(0), .. }), "{error}");
+            one.barrier("first", Deadline::after(LONG)).unwrap();
+            first.join().unwrap().unwrap();
+            assert!(!zero.seat.is_waiting());
         });
     }
 

@@ -24,7 +24,7 @@ pub(crate) const RANK_ROLE: &str = "rank-";
 const NUM_RANKS: u32 = 3;
 const ABSENT: Rank = Rank(2);
 /// Of the barrier whose last rank is absent.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Starts the ranks, and passes their words on until one goes.
 pub(crate) fn look() {

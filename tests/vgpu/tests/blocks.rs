@@ -91,7 +91,7 @@ fn a_barrier_that_cannot_complete_is_a_deadlock_at_once() {
     assert!(text.contains("bar.sync"), "{text}");
     assert_eq!(fault("bar.sync 2, 64;", (4, 32)).0, FaultKind::Deadlock);
     assert_eq!(fault("mov.u32 %r1, %tid.x;\nsetp.eq.u32 %p1, %r1, 3;\n@%p1 bra B;\nbar.sync 0;\nB: shfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\nbar.sync 0;\nbar.sync 0;", (1, 8)).0, FaultKind::Deadlock);
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -187,14 +187,14 @@ fn who_sleeps_or_polls_in_vain_leaves_the_processor_to_others() {
     let mut memory = TestMemory::default();
     let a = memory.holding(&[0; 8], Sharing::Private);
     let sleeper = kernel(
-        "mov.u64 %d1, %globaltimer;\nnanosleep.u32 20000000;\nmov.u64 %d2, %globaltimer;\nsub.u64 %d1, %d2, %d1;\nst.b64 [%a], %d1;",
+        "mov.u64 %d1, %globaltimer;\nnanosleep.u32 2000000000;\nmov.u64 %d2, %globaltimer;\nsub.u64 %d1, %d2, %d1;\nst.b64 [%a], %d1;",
     );
     let params = launch(1, 1, bytes_of(&[a, 0]));
     let mut execution = Execution::new(sleeper, "k", params.clone(), Rules::default()).unwrap();
     assert_eq!(execution.run(&memory, 1_000_000).unwrap(), Progress::Waiting);
-    std::thread::sleep(Duration::from_millis(25));
+    std::thread::sleep(Duration::from_millis(2100));
     assert_eq!(execution.run(&memory, 1_000_000).unwrap(), Progress::Done);
-    assert!((20_000_000..10_000_000_000).contains(&memory.read_u64(a)));
+    assert!((2_000_000_000..60_000_000_000).contains(&memory.read_u64(a)));
 
     memory.write(a, &[0; 8]);
     let poller = kernel("L: ld.acquire.sys.b32 %r1, [%a];\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra L;");

@@ -124,7 +124,7 @@ fn a_stuck_kernel_ends_the_wait_with_a_report() {
         ok(run(kernel(module, "bump"), 1, 1, stream, &[Long(word), Word(1)]));
         let started = Instant::now();
         assert_eq!(sync(stream), Code::LaunchTimeout);
-        assert!(started.elapsed() < Duration::from_secs(10));
+        assert!(started.elapsed() < Duration::from_secs(60));
         assert_eq!(sync(stream), Code::LaunchTimeout);
     });
     assert!(stderr.contains("stuck: cuStreamSynchronize has waited for 1 s"), "{stderr}");
@@ -220,18 +220,19 @@ fn slow_kernels_and_host_functions_are_late() {
     unsafe extern "C" fn call(_data: *mut c_void) {
         CALLED.store(true, Ordering::Release);
     }
-    let faults = "slow=60000,slow-host=60000";
+    let faults = "slow=3000000,slow-host=60000";
     in_child("slow_kernels_and_host_functions_are_late", &[(FAULTS, faults)], || {
         start();
         let (module, word) = (load(), alloc(4));
         let started = Instant::now();
         ok(run(kernel(module, "count_up"), 1, 1, 0, &[Long(word), Word(1), Word(1)]));
-        assert!(started.elapsed() < Duration::from_millis(60), "the launch itself was late");
+        assert_eq!(cu!(stream::cuStreamQuery(0)), Code::NotReady, "the launch itself was late");
         ok(sync(0));
-        assert!(started.elapsed() >= Duration::from_millis(60));
+        assert!(started.elapsed() >= Duration::from_secs(3));
+        let started = Instant::now();
         ok(cu!(launch::cuLaunchHostFunc(0, Some(call), 0)));
         ok(sync(0));
-        assert!(CALLED.load(Ordering::Acquire) && started.elapsed() >= Duration::from_millis(120));
+        assert!(CALLED.load(Ordering::Acquire) && started.elapsed() >= Duration::from_millis(60));
     });
 }
 

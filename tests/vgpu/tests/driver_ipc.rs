@@ -260,6 +260,6 @@ fn a_process_leaves_no_file_and_no_child_behind() {
     let killed = Instant::now();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(killed.elapsed() < Duration::from_secs(10));
+    assert!(killed.elapsed() < Duration::from_secs(60));
     assert!(!std::path::Path::new(&process).exists());
 }

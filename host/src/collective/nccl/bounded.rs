@@ -55,12 +55,15 @@ mod tests {
     fn what_comes_late_is_dropped_and_never_kept() {
         let dropped = Arc::new(AtomicBool::new(false));
         let flag = Flag(Arc::clone(&dropped));
+        let (tell, told) = mpsc::channel::<()>();
         let work = move || {
-            thread::sleep(Duration::from_millis(100));
+            let _ = told.recv();
             flag
         };
         let late = bounded("work", Deadline::after(Duration::from_millis(5)), work).err().unwrap();
         assert!(matches!(late, NcclError::Deadline { call: "work", waited_ms: 5.. }), "{late}");
+        assert!(!dropped.load(Ordering::SeqCst));
+        tell.send(()).unwrap();
         let started = Instant::now();
         while !dropped.load(Ordering::SeqCst) {
             assert!(started.elapsed() < Duration::from_secs(30));

@@ -50,11 +50,11 @@ struct Pass {
 pub(crate) fn measure(page_bytes: u64) -> Result<Overlap, RunError> {
     let mut stage = Stage::open(page_bytes)?;
     // The first pass warms up; nothing sleeps in either, so the whole is the transfer's time.
-    stage.pass(Duration::ZERO)?;
-    let transfer_ms = stage.pass(Duration::ZERO)?.total_ms;
+    stage.pass(|_| {})?;
+    let transfer_ms = stage.pass(|_| {})?.total_ms;
     let layer = Duration::from_secs_f64(transfer_ms / 1e3 / NUM_LAYERS as f64);
     let layer = layer.clamp(LEAST_SLEEP, MOST_SLEEP);
-    let Pass { forward_ms, total_ms, spans } = stage.pass(layer)?;
+    let Pass { forward_ms, total_ms, spans } = stage.pass(move |_| thread::sleep(layer))?;
     Ok(Overlap {
         engine: "in-process",
         layers: NUM_LAYERS,
@@ -98,19 +98,16 @@ impl Stage {
         Ok(Self { manager, log, stream, decode, inbox, num_requests: 0, _pair: pair })
     }
 
-    /// A forward with one request. Each layer sleeps for `layer` before its pages leave.
-    fn pass(&mut self, layer: Duration) -> Result<Pass, RunError> {
+    /// A forward with one request. `run` is what a layer does on the stream, by its number, before its pages leave.
+    fn pass(&mut self, run: impl Fn(usize) + Send + Sync + 'static) -> Result<Pass, RunError> {
+        let run = Arc::new(run);
         self.num_requests += 1;
         let request = RequestId(self.num_requests);
         let offer = Offer {
             request,
             epoch: TransferEpoch(self.num_requests),
             destinations: (0..NUM_PAGES).map(|page_idx| Some(Destination { worker: 0, page_idx })).collect(),
-            inboxes: vec![InboxMap {
-                addr: self.inbox.addr(),
-                group_size: 1,
-                num_words: NUM_LAYERS as u32 * 4,
-            }],
+            inboxes: vec![self.inbox_map()],
         };
         let (decode, prefix) = (Arc::clone(&self.decode), RequestRun::default());
         self.manager.register(RequestSpec { offer, decode, prompt_tokens: u32::MAX, prefix })?;
@@ -120,11 +117,12 @@ impl Stage {
         let begun = Instant::now();
         let mut marks = vec![self.stream.record()?];
         for number in 0..NUM_LAYERS {
-            let sleep = move || {
-                thread::sleep(layer);
+            let run = Arc::clone(&run);
+            let layer = move || {
+                run(number);
                 Ok(())
             };
-            self.stream.host_call("layer", Box::new(sleep))?;
+            self.stream.host_call("layer", Box::new(layer))?;
             self.manager.on_layer_end(number)?;
             marks.push(self.stream.record()?);
         }
@@ -139,6 +137,10 @@ impl Stage {
         let mut spans = recorder.take();
         spans.extend(layers(&marks));
         Ok(Pass { forward_ms, total_ms, spans })
+    }
+
+    fn inbox_map(&self) -> InboxMap {
+        InboxMap { addr: self.inbox.addr(), group_size: 1, num_words: NUM_LAYERS as u32 * 4 }
     }
 }
 
@@ -188,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_sends_every_layer_while_the_next_one_runs_and_draws_it() {
+    fn a_pass_sends_every_layer_and_draws_it() {
         let overlap = measure(1024).unwrap();
         assert_eq!(overlap.bytes, 8 * 256 * 1024);
         let stream = &overlap.lanes[0];
@@ -200,16 +202,63 @@ mod tests {
             .map(|lane| lane.spans.len())
             .sum();
         assert!(in_flight >= NUM_LAYERS, "{:?}", overlap.lanes);
-        // Somewhere a layer's pages are on their way while a later layer runs.
-        let overlaps = |sent: &LaneSpan| {
-            stream.spans.iter().any(|layer| layer.start_ms < sent.end_ms && sent.start_ms < layer.end_ms)
-        };
-        let engine = overlap.lanes.iter().filter(|lane| lane.name.starts_with("engine"));
-        assert!(engine.flat_map(|lane| &lane.spans).any(overlaps), "{:?}", overlap.lanes);
         for lane in &overlap.lanes {
             assert!(lane.spans.iter().all(|span| span.start_ms <= span.end_ms), "{lane:?}");
             assert!(lane.spans.windows(2).all(|pair| pair[0].end_ms <= pair[1].start_ms + 0.01), "{lane:?}");
         }
         assert!(overlap.total_ms >= overlap.forward_ms && overlap.forward_ms >= NUM_LAYERS as f64 * 2.0);
+    }
+
+    #[test]
+    fn the_pages_of_a_layer_arrive_while_the_next_one_runs() {
+        let mut stage = Stage::open(1024).unwrap();
+        let (inbox, map) = (stage.inbox.clone(), stage.inbox_map());
+        // The word behind a layer's pages holds the request's epoch, the first of this stage.
+        let has_arrived = move |layer: usize| {
+            let (at, mut word) = (map.word_addr(0, layer as u32) - map.addr, [0; 8]);
+            CpuDevice.read(&inbox.slice(at..at + 8).unwrap(), &mut word).unwrap();
+            u64::from_le_bytes(word) == 1
+        };
+        // No layer ends before the pages of those before it are there.
+        let run = move |layer| {
+            let begun = Instant::now();
+            while !(0..layer).all(&has_arrived) {
+                assert!(begun.elapsed() < TIMEOUT / 2, "layer {layer} waits for pages of those before it");
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let pass = stage.pass(run).unwrap();
+        assert_eq!(pass.spans.iter().filter(|span| span.track == Track::Stream).count(), NUM_LAYERS);
+    }
+
+    #[test]
+    fn what_overlaps_is_drawn_on_lanes_that_count_from_the_first_start() {
+        let span = |track, name: &str, [start_ms, end_ms]: [u64; 2]| Span {
+            track,
+            name: name.to_owned(),
+            start_ns: 5_000_000 + start_ms * 1_000_000,
+            end_ns: 5_000_000 + end_ms * 1_000_000,
+            bytes: 0,
+        };
+        let spans = [
+            span(Track::Engine, "layer 0, sent", [2, 5]),
+            span(Track::Engine, "layer 1, sent", [4, 6]),
+            span(Track::Stream, "layer 0", [0, 2]),
+            span(Track::Stream, "layer 1", [2, 4]),
+        ];
+        let drawn: Vec<_> = lanes(&spans)
+            .into_iter()
+            .flat_map(|lane| lane.spans.into_iter().map(move |span| (lane.name.clone(), span)))
+            .map(|(lane, span)| (lane, span.name, span.start_ms, span.end_ms))
+            .collect();
+        let expected = [
+            ("stream", "layer 0", 0.0, 2.0),
+            ("stream", "layer 1", 2.0, 4.0),
+            ("engine, in flight 0", "layer 0, sent", 2.0, 5.0),
+            ("engine, in flight 1", "layer 1, sent", 4.0, 6.0),
+        ];
+        let expected =
+            expected.map(|(lane, name, start, end)| (lane.to_owned(), name.to_owned(), start, end));
+        assert_eq!(drawn, expected);
     }
 }
