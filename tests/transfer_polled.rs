@@ -101,8 +101,13 @@ fn a_poll_before_the_end_of_the_forward_is_refused_and_does_nothing() {
     let Poll::Ready(Err(error)) = manager.poll_finish(ID, &[aux]) else { panic!("not refused") };
     assert!(matches!(*error.cause, Cause::AuxWorker { worker: 1, num_workers: 1 }), "{error}");
     world.ranks[0].stream.fire_all();
-    answer(manager).unwrap();
+    let sent = answer(manager).unwrap();
     world.expect(&offer, 0, &current, |_| 1);
+    assert_eq!(
+        manager.poll_finish(ID, &[aux]),
+        Poll::Ready(Ok(sent)),
+        "aux of a later call is not looked at"
+    );
 }
 
 #[test]
