@@ -11,6 +11,8 @@ mod local_poison;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod options;
+#[cfg(test)]
+pub(crate) mod parrot;
 mod phase;
 mod reach;
 pub(crate) mod rendezvous;

@@ -62,11 +62,11 @@ fn announced(first: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use super::*;
-    use crate::group::{ThreadBootstrap, Transport};
+    use crate::group::ThreadBootstrap;
+    use crate::group::parrot::Parrot;
     use crate::units::GroupSize;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -112,43 +112,16 @@ mod tests {
         assert_eq!(gathered(&lengths, MAX_BLOB_BYTES), vec![expected; 2]);
     }
 
-    /// A peer that sends `blob` whatever this rank sends, and counts the exchanges.
-    struct Peer(Vec<u8>, AtomicUsize);
-
-    impl Bootstrap for Peer {
-        fn rank(&self) -> Rank {
-            Rank(0)
-        }
-
-        fn group_size(&self) -> GroupSize {
-            GroupSize::new(2).unwrap()
-        }
-
-        fn transport(&self) -> Transport {
-            Transport::Threads
-        }
-
-        fn all_gather(
-            &self,
-            _: &'static str,
-            blob: &[u8],
-            _: Deadline,
-        ) -> Result<Vec<Vec<u8>>, BootstrapError> {
-            self.1.fetch_add(1, Ordering::Relaxed);
-            Ok(vec![blob.to_vec(), self.0.clone()])
-        }
-    }
-
     #[test]
     fn bytes_that_are_not_as_many_as_announced_are_refused_by_rank() {
         let framed = |length: u64, bytes: &[u8]| [&length.to_le_bytes(), bytes].concat();
         for blob in [vec![], vec![0; 7], framed(3, &[1, 2]), framed(1, &[1, 2]), framed(u64::MAX, &[1])] {
-            let peer = Peer(blob, AtomicUsize::new(0));
+            let peer = Parrot::new(blob);
             let error = all_gather_whole(&peer, "test", &[9], Deadline::after(LONG)).unwrap_err();
             assert!(matches!(error, BootstrapError::BadBlob { rank: Rank(0), peer: Rank(1), .. }), "{error}");
         }
-        let peer = Peer(framed(2, &[1, 2]), AtomicUsize::new(0));
+        let peer = Parrot::new(framed(2, &[1, 2]));
         let all = all_gather_whole(&peer, "test", &[9], Deadline::after(LONG)).unwrap();
-        assert_eq!((all, peer.1.into_inner()), (vec![vec![9], vec![1, 2]], 1), "short bytes go at once");
+        assert_eq!((all, peer.num_exchanges()), (vec![vec![9], vec![1, 2]], 1), "short bytes go at once");
     }
 }

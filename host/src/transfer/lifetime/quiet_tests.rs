@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::*;
-use crate::group::{MAX_BLOB_BYTES, ThreadBootstrap, Transport};
+use crate::group::parrot::Parrot;
+use crate::group::{MAX_BLOB_BYTES, ThreadBootstrap};
 use crate::transfer::lifetime::HeldPages;
 use crate::units::{GroupSize, PageId};
 
@@ -67,36 +68,15 @@ fn a_rank_that_does_not_come_is_named_and_nothing_is_agreed_on() {
     }
 }
 
-/// A peer that sends `blob` whatever this rank sends.
-struct Peer(Vec<u8>);
-
-impl Bootstrap for Peer {
-    fn rank(&self) -> Rank {
-        Rank(0)
-    }
-
-    fn group_size(&self) -> GroupSize {
-        GroupSize::new(2).unwrap()
-    }
-
-    fn transport(&self) -> Transport {
-        Transport::Threads
-    }
-
-    fn all_gather(&self, _: &'static str, blob: &[u8], _: Deadline) -> Result<Vec<Vec<u8>>, BootstrapError> {
-        Ok(vec![blob.to_vec(), self.0.clone()])
-    }
-}
-
 #[test]
 fn a_list_that_is_not_whole_is_refused_by_rank() {
     let framed = |list: &[u8]| [&(list.len() as u64).to_le_bytes(), list].concat();
     let whole = encode(&requests([7, 8]));
     for blob in [Vec::new(), framed(&whole[..12]), framed(&whole)[..16].to_vec()] {
-        let error = agree_quiet(&Peer(blob), &requests([7]), Deadline::after(LONG)).unwrap_err();
+        let error = agree_quiet(&Parrot::new(blob), &requests([7]), Deadline::after(LONG)).unwrap_err();
         assert!(matches!(error, BootstrapError::BadBlob { rank: Rank(0), peer: Rank(1), .. }), "{error}");
     }
-    let agreed = agree_quiet(&Peer(framed(&whole)), &requests([7]), Deadline::after(LONG)).unwrap();
+    let agreed = agree_quiet(&Parrot::new(framed(&whole)), &requests([7]), Deadline::after(LONG)).unwrap();
     assert_eq!(agreed, requests([7]));
 }
 
