@@ -14,21 +14,16 @@ use std::time::{Duration, Instant};
 
 use cpkv::deadline::Deadline;
 use cpkv::device::CpuDevice;
-use cpkv::transfer::{Cause, Payload, Quiet, RequestId};
+use cpkv::transfer::{Cause, ManagerOptions, Payload, Quiet, RequestId};
 use transfer::{LONG, Shape, World, pages, until};
-use watched::{Call, Watched, blocked, hand_in, manager, manager_by_the_worlds_clock, manager_on};
+use watched::{Call, Watched, blocked, hand_in, kept, manager, manager_on, within};
 
 const ONE: Shape = Shape { ranks: 1, workers: 1, layers: 3, prefill_pages: 24, decode_pages: 48 };
 
 #[test]
 fn a_batch_is_late_at_its_own_deadline_although_the_engine_keeps_every_worker() {
     let world = World::new(ONE);
-    let (engine, has_entered, leave) =
-        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
-    let manager = manager_on(&world, engine, Arc::new(CpuDevice), Duration::from_millis(30));
-    hand_in(&world, &manager, 0..1);
-    has_entered.recv_timeout(LONG).unwrap();
-    manager.end_forward().unwrap();
+    let (manager, leave) = kept(&world, within(Duration::from_millis(30)), 0..1);
     let error = manager.finish(RequestId(0), &[], LONG).unwrap_err();
     assert!(
         matches!(*error.cause, Cause::TransferTimeout { payload: Payload::Layer(0), worker: 0, .. }),
@@ -57,7 +52,8 @@ fn what_was_done_in_time_is_not_late_because_nobody_could_ask() {
     };
     rank.engine.hold();
     let engine = Arc::new(Watched { inner: Arc::clone(&rank.engine), before });
-    let manager = manager_by_the_worlds_clock(&world, engine, Arc::new(CpuDevice), TIMEOUT);
+    let options = ManagerOptions { clock: Arc::clone(&world.clock) as _, ..within(TIMEOUT) };
+    let manager = manager_on(&world, engine, Arc::new(CpuDevice), options);
     let offers = hand_in(&world, &manager, 0..1);
     until("its layer", || rank.engine.submits().len() == 1);
     manager.end_forward().unwrap();
@@ -78,12 +74,7 @@ fn what_was_done_in_time_is_not_late_because_nobody_could_ask() {
 #[test]
 fn a_batch_is_late_although_other_callers_ask_for_something_all_the_time() {
     let world = World::new(ONE);
-    let (engine, has_entered, leave) =
-        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
-    let manager = manager_on(&world, engine, Arc::new(CpuDevice), Duration::from_millis(30));
-    hand_in(&world, &manager, 0..2);
-    has_entered.recv_timeout(LONG).unwrap();
-    manager.end_forward().unwrap();
+    let (manager, leave) = kept(&world, within(Duration::from_millis(30)), 0..2);
     let stop = AtomicBool::new(false);
     let error = thread::scope(|scope| {
         for _ in 0..2 {

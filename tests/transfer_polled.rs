@@ -11,12 +11,10 @@ mod transfer;
 #[path = "support/watched.rs"]
 mod watched;
 
-use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cpkv::device::CpuDevice;
 use cpkv::transfer::record::WORD_BYTES;
 use cpkv::transfer::{
     AuxBlock, Cause, Load, ManagerOptions, Payload, Quiet, RequestId, Sent, TransferError, TransferManager,
@@ -25,7 +23,7 @@ use cpkv::units::PageId;
 use one_request::{ID, one_request};
 use polled::polled;
 use transfer::{FOREVER, LONG, Making, SMALL, Shape, World, until};
-use watched::{Call, blocked, hand_in, manager_on, start};
+use watched::{hand_in, kept, within};
 
 const ONE: Shape = Shape { ranks: 1, workers: 1, ..SMALL };
 
@@ -157,12 +155,7 @@ fn a_request_is_caught_up_once_all_that_was_handed_in_is_complete() {
 #[test]
 fn a_polled_request_fails_in_time_although_the_engine_keeps_every_worker() {
     let world = World::new(ONE);
-    let (engine, has_entered, leave) =
-        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
-    let manager = manager_on(&world, engine, Arc::new(CpuDevice), Duration::from_millis(30));
-    hand_in(&world, &manager, 0..1);
-    has_entered.recv_timeout(LONG).unwrap();
-    manager.end_forward().unwrap();
+    let (manager, leave) = kept(&world, within(Duration::from_millis(30)), 0..1);
     let begun = Instant::now();
     let error = loop {
         if let Poll::Ready(answer) = manager.poll_finish(RequestId(0), &[]) {
@@ -179,17 +172,9 @@ fn a_polled_request_fails_in_time_although_the_engine_keeps_every_worker() {
 #[test]
 fn requests_that_no_thread_comes_to_send_fail_in_time_however_rarely_they_are_polled() {
     let world = World::new(ONE);
-    let (engine, has_entered, leave) =
-        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
-    let options = ManagerOptions {
-        event_timeout: Duration::from_millis(300),
-        transfer_timeout: Duration::from_millis(30),
-        ..ManagerOptions::default()
-    };
-    let manager = start(&world, engine, Arc::new(CpuDevice), options);
-    hand_in(&world, &manager, 0..1);
-    has_entered.recv_timeout(LONG).unwrap();
-    manager.end_forward().unwrap();
+    let event_timeout = Duration::from_millis(300);
+    let options = ManagerOptions { event_timeout, ..within(Duration::from_millis(30)) };
+    let (manager, leave) = kept(&world, options, 0..1);
     hand_in(&world, &manager, 1..2);
     manager.end_forward().unwrap();
     world.ranks[0].stream.fire_all();

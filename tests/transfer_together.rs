@@ -18,7 +18,7 @@ use cpkv::transfer::{
     RequestId, RequestRun, TransferManager,
 };
 use transfer::{LONG, Making, Shape, World, pages, until};
-use watched::{Call, Watched, blocked, hand_in, manager, manager_on};
+use watched::{Call, Watched, blocked, hand_in, manager, manager_on, within};
 
 const ONE: Shape = Shape { ranks: 1, workers: 1, layers: 3, prefill_pages: 24, decode_pages: 48 };
 
@@ -152,7 +152,7 @@ fn a_request_dropped_while_its_record_is_written_keeps_its_outbox_until_that_is_
     let (entered, has_entered) = mpsc::channel();
     let (leave, may_leave) = mpsc::channel();
     let device = Arc::new(SlowDevice { entered, may_leave: Mutex::new(may_leave) });
-    let manager = manager_on(&world, Arc::clone(&world.ranks[0].engine) as _, device, LONG);
+    let manager = manager_on(&world, Arc::clone(&world.ranks[0].engine) as _, device, within(LONG));
     hand_in(&world, &manager, 0..1);
     manager.end_forward().unwrap();
     world.ranks[0].stream.fire_all();

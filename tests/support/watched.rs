@@ -88,30 +88,16 @@ pub(crate) fn blocked(inner: &Arc<InProcessEngine>, in_call: fn(&Call<'_>) -> bo
 
 /// A manager of the world's first rank, over `engine`, with one thread.
 pub(crate) fn manager(world: &World, engine: Arc<dyn TransferEngine>) -> TransferManager {
-    manager_on(world, engine, Arc::new(CpuDevice), LONG)
+    manager_on(world, engine, Arc::new(CpuDevice), within(LONG))
 }
 
+/// Batches have `transfer_timeout`.
+pub(crate) fn within(transfer_timeout: Duration) -> ManagerOptions {
+    ManagerOptions { transfer_timeout, ..ManagerOptions::default() }
+}
+
+/// The same, on `device`, with `options`.
 pub(crate) fn manager_on(
-    world: &World,
-    engine: Arc<dyn TransferEngine>,
-    device: Arc<dyn Device>,
-    transfer_timeout: Duration,
-) -> TransferManager {
-    start(world, engine, device, ManagerOptions { transfer_timeout, ..ManagerOptions::default() })
-}
-
-/// The same, and its clock is the world's, which stands still until it is moved.
-pub(crate) fn manager_by_the_worlds_clock(
-    world: &World,
-    engine: Arc<dyn TransferEngine>,
-    device: Arc<dyn Device>,
-    transfer_timeout: Duration,
-) -> TransferManager {
-    let clock = Arc::clone(&world.clock);
-    start(world, engine, device, ManagerOptions { transfer_timeout, clock, ..ManagerOptions::default() })
-}
-
-pub(crate) fn start(
     world: &World,
     engine: Arc<dyn TransferEngine>,
     device: Arc<dyn Device>,
@@ -126,6 +112,22 @@ pub(crate) fn start(
         source: rank.source.clone(),
     };
     TransferManager::start(parts, ManagerOptions { num_threads: 1, min_prompt_tokens: 0, ..options }).unwrap()
+}
+
+/// A manager whose only thread the engine keeps, in the submit of layer 0 of these requests, until the test says so or drops the
+/// sender. Their forward has ended.
+pub(crate) fn kept(
+    world: &World,
+    options: ManagerOptions,
+    numbers: Range<u32>,
+) -> (TransferManager, mpsc::Sender<()>) {
+    let (engine, has_entered, leave) =
+        blocked(&world.ranks[0].engine, |call| matches!(call, Call::Submit(_)));
+    let manager = manager_on(world, engine, Arc::new(CpuDevice), options);
+    hand_in(world, &manager, numbers);
+    has_entered.recv_timeout(LONG).unwrap();
+    manager.end_forward().unwrap();
+    (manager, leave)
 }
 
 /// Requests of two pages each, registered with `manager`; their layer 0 is handed in.
